@@ -1,0 +1,1 @@
+"""The client: shim generation, the shared ring, the agent and the launcher."""
