@@ -34,7 +34,7 @@ A reply (bulk of a REPLY frame):
 | 8 | i32 | CUresult |
 | 12 | u16 | api_id of an earlier posted call whose failure this CUresult reports; 0: the call's own result |
 | 14 | u16 | 0 |
-| 16 | | for each BYTES_OUT/BYTES_INOUT with a pointer its whole capacity padded to 8, for each HANDLE_QUERY with a pointer 8 bytes, in order |
+| 16 | | in order: per BYTES_OUT/BYTES_INOUT with a pointer its whole capacity padded to 8, per HANDLE_QUERY 8 bytes |
 
 A non-zero CUresult carries no output bytes. Corrupt fields: RemoteProtocolError, the connection is closed.
 """
