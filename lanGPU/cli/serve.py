@@ -1,0 +1,22 @@
+"""`langpu serve`: share this machine's GPUs."""
+
+import click
+
+from lanGPU.cli.options import log_level_option, start_logging
+from lanGPU.constants import DEFAULT_PORT
+
+
+@click.command("serve")
+@click.option("--bind", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", metavar="PORT", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="TCP port; 0 takes a free one."
+)
+@click.option("--emulate", is_flag=True, help="Serve an emulated CUDA device that runs on this machine's processor.")
+@click.option("--insecure", is_flag=True, help="Allow an address that other machines reach, with no encryption and no access control.")
+@log_level_option
+def command(bind: str, port: int, emulate: bool, insecure: bool, log_level: str) -> int:
+    """Serve this machine's CUDA devices until interrupted."""
+    start_logging(log_level)
+    from lanGPU.server.daemon import ServeOptions, serve
+
+    return serve(ServeOptions(bind=bind, port=port, emulate=emulate, insecure=insecure))
