@@ -1,0 +1,51 @@
+"""Rows: Memory set."""
+
+from lanGPU.driverapi.rows.build import CONTENT, POST, STREAM, dptr, handle, row, scalar, size
+
+ROWS = (
+    row("cuMemsetD8_v2", 0x03C0, POST, CONTENT, dptr("dstDevice"), scalar("uc"), size("N")),
+    row("cuMemsetD16_v2", 0x03C1, POST, CONTENT, dptr("dstDevice"), scalar("us"), size("N")),
+    row("cuMemsetD32_v2", 0x03C2, POST, CONTENT, dptr("dstDevice"), scalar("ui"), size("N")),
+    row("cuMemsetD2D8_v2", 0x03C3, POST, CONTENT, dptr("dstDevice"), size("dstPitch"), scalar("uc"), size("Width"), size("Height")),
+    row("cuMemsetD2D16_v2", 0x03C4, POST, CONTENT, dptr("dstDevice"), size("dstPitch"), scalar("us"), size("Width"), size("Height")),
+    row("cuMemsetD2D32_v2", 0x03C5, POST, CONTENT, dptr("dstDevice"), size("dstPitch"), scalar("ui"), size("Width"), size("Height")),
+    row("cuMemsetD8Async", 0x03C6, POST, CONTENT, dptr("dstDevice"), scalar("uc"), size("N"), handle("hStream", STREAM)),
+    row("cuMemsetD16Async", 0x03C7, POST, CONTENT, dptr("dstDevice"), scalar("us"), size("N"), handle("hStream", STREAM)),
+    row("cuMemsetD32Async", 0x03C8, POST, CONTENT, dptr("dstDevice"), scalar("ui"), size("N"), handle("hStream", STREAM)),
+    row(
+        "cuMemsetD2D8Async",
+        0x03C9,
+        POST,
+        CONTENT,
+        dptr("dstDevice"),
+        size("dstPitch"),
+        scalar("uc"),
+        size("Width"),
+        size("Height"),
+        handle("hStream", STREAM),
+    ),
+    row(
+        "cuMemsetD2D16Async",
+        0x03CA,
+        POST,
+        CONTENT,
+        dptr("dstDevice"),
+        size("dstPitch"),
+        scalar("us"),
+        size("Width"),
+        size("Height"),
+        handle("hStream", STREAM),
+    ),
+    row(
+        "cuMemsetD2D32Async",
+        0x03CB,
+        POST,
+        CONTENT,
+        dptr("dstDevice"),
+        size("dstPitch"),
+        scalar("ui"),
+        size("Width"),
+        size("Height"),
+        handle("hStream", STREAM),
+    ),
+)
