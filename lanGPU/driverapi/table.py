@@ -1,7 +1,7 @@
 """The driver API as rows.
 
 `api_id` is permanent: append within an area, never renumber, never reuse. Areas:
-0x0040 lanGPU's own records, 0x0080 init, 0x0100 device, 0x0140 context, 0x0200 module, 0x0240 library, 0x0280 function, 0x02C0 link,
+0x0080 init, 0x0100 device, 0x0140 context, 0x0200 module, 0x0240 library, 0x0280 function, 0x02C0 link,
 0x0300 memory, 0x0340 host, 0x0380 copy, 0x03C0 memset, 0x0400 vmm, 0x0440 pool, 0x0480 pointer, 0x0500 stream, 0x0540 capture,
 0x0580 event, 0x0600 launch, 0x0640 occupancy, 0x0700 graph, 0x0740 node, 0x0780 exec.
 """
@@ -18,7 +18,6 @@ from lanGPU.driverapi.rows import (
     graph,
     host,
     init,
-    internal,
     launch,
     library,
     link,
@@ -61,11 +60,8 @@ ROWS: tuple[ApiFunction, ...] = (
 )
 """The driver's functions, in the order of their api_id."""
 
-INTERNAL: tuple[ApiFunction, ...] = internal.ROWS
-"""lanGPU's own records: on the wire like rows, but no symbols of the driver."""
-
-BY_NAME: dict[str, ApiFunction] = {row.name: row for row in (*INTERNAL, *ROWS)}
+BY_NAME: dict[str, ApiFunction] = {row.name: row for row in ROWS}
 """By ABI symbol; aliases are not keys (`lanGPU.driverapi.exports.resolve_symbol` knows them)."""
 
-BY_ID: dict[int, ApiFunction] = {row.api_id: row for row in (*INTERNAL, *ROWS)}
+BY_ID: dict[int, ApiFunction] = {row.api_id: row for row in ROWS}
 """By api_id: what a record's reader looks up."""

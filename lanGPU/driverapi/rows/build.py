@@ -134,8 +134,3 @@ def row(
         source="cuda.h",
         note=note,
     )
-
-
-def internal(name: str, api_id: int, *args: Arg, server: str, note: str) -> ApiFunction:
-    """A record that lanGPU's own hand-written code exchanges; no program can call it."""
-    return ApiFunction(name, api_id, SYNC, PURE, args, since=0, client="sent by other calls", server=server, source="lanGPU", note=note)

@@ -113,6 +113,7 @@ ROWS = (
         bytes_in("copyParams", 200),
         handle("ctx", CONTEXT),
         client="as cuGraphAddMemcpyNode",
+        server="handles in the struct",
     ),
     row(
         "cuGraphExecMemsetNodeSetParams",

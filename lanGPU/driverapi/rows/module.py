@@ -36,7 +36,8 @@ ROWS = (
         RECREATE,
         handle_out("module", MODULE),
         bytes_in("image"),
-        client="the image's size is found in its headers; parameter layouts are read from it",
+        client="the image's size is found in its headers",
+        server="keeps the image's parameter layouts for the functions taken from it",
         note="image: a complete PTX text with NUL, cubin or fatbin, never a wrapper",
     ),
     row(
@@ -48,10 +49,9 @@ ROWS = (
         bytes_in("image"),
         scalar("numOptions"),
         bytes_in("options", 4, size_from="numOptions"),
-        bytes_inout("optionValues", 8, size_from="numOptions"),
+        bytes_in("optionValues", 8, size_from="numOptions"),
         client="image as in cuModuleLoadData; options hold pointers to log buffers",
-        server="log buffers",
-        note="values of pointer options are 0 on the wire; logs come by langpuJitLog",
+        server="keeps the image's parameter layouts for the functions taken from it; the logs are part of the reply",
     ),
     row(
         "cuModuleLoadFatBinary",
@@ -60,8 +60,8 @@ ROWS = (
         RECREATE,
         handle_out("module", MODULE),
         bytes_in("fatCubin"),
-        client="sent as cuModuleLoadData",
-        server="never sent",
+        client="image as in cuModuleLoadData",
+        server="keeps the image's parameter layouts for the functions taken from it",
     ),
     row(
         "cuModuleUnload",
@@ -80,7 +80,8 @@ ROWS = (
         handle_out("hfunc", FUNCTION),
         handle("hmod", MODULE),
         cstring("name"),
-        client="parameter layouts go to the shim with the handle",
+        client="parameter layouts go to the shim with the handle, of which there is one per function",
+        server="the reply carries the parameter layout",
     ),
     row("cuModuleGetFunctionCount", 0x0206, SYNC, PURE, bytes_out("count", 4), handle("mod", MODULE)),
     row(

@@ -98,6 +98,7 @@ ROWS = (
         handle("hNode", GRAPH_NODE),
         bytes_in("nodeParams", 200),
         client="as cuGraphAddMemcpyNode",
+        server="handles in the struct",
     ),
     row(
         "cuGraphAddMemsetNode",
