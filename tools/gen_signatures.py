@@ -226,42 +226,55 @@ def default_headers() -> list[Path]:
     return [Path(str(f.locate())) for f in files if f.name == "cuda.h"]
 
 
+def options(argv: list[str] | None, doc: str | None) -> argparse.Namespace:
+    """The command line of the generators that read headers."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--header", action="append", default=[], metavar="MAJOR=PATH", help="cuda.h of a CUDA version, e.g. 12=PATH")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the committed file differs from the headers")
+    return parser.parse_args(argv)
+
+
+def header_paths(chosen: argparse.Namespace) -> list[Path]:
+    """The headers asked for, else the installed one; a header of another major version than stated ends the program."""
+    paths = []
+    for item in chosen.header:
+        asked, _, name = item.rpartition("=")
+        path = Path(name)
+        found = VERSION.search(path.read_text(encoding="utf-8", errors="replace"))
+        if asked and (found is None or int(found.group(1)) // 1000 != int(asked.split(".")[0])):
+            raise SystemExit(f"{path} is not of CUDA {asked}")
+        paths.append(path)
+    return paths or default_headers()
+
+
+def finish(output: Path, text: str, check: bool) -> int:
+    """Write `text`, or compare it with what is there; the exit status."""
+    same = output.exists() and output.read_text(encoding="utf-8") == text
+    if check:
+        print(f"{output.name}: {'up to date' if same else 'differs: run the generator again'}")
+        return 0 if same else 1
+    output.write_text(text, encoding="utf-8")
+    print(f"{output.name}: {'unchanged' if same else 'written'}")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Write the file, or with --check say whether it is what would be written."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--header", action="append", default=[], metavar="VERSION=PATH", help="cuda.h of a CUDA version, e.g. 12=PATH")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if signatures.py differs from the headers")
-    options = parser.parse_args(argv)
-    paths = []
-    for item in options.header:
-        version, _, path = item.rpartition("=")
-        paths.append((version, Path(path)))
-    paths = paths or [("", path) for path in default_headers()]
+    chosen = options(argv, __doc__)
+    paths = header_paths(chosen)
     if not paths:
         print("no header: install nvidia-cuda-runtime or give --header")
-        return 0 if options.check else 2
+        return 0 if chosen.check else 2
     views = committed()
-    for asked, path in paths:
+    for path in paths:
         header = parse(path)
-        if asked and not str(header.version / 1000).startswith(asked.split(".")[0]):
-            print(f"{path} is of CUDA {header.version}, not {asked}")
-            return 2
-        if options.check and header.version not in views:
+        if chosen.check and header.version not in views:
             print(f"{path} is of CUDA {header.version}, signatures.py holds {', '.join(map(str, views))}: not compared")
             continue
-        if not options.check:
+        if not chosen.check:
             views = {v: view for v, view in views.items() if v // 1000 != header.version // 1000}
         views[header.version] = signatures(header)
-    text = render(views)
-    if options.check:
-        same = OUTPUT.exists() and OUTPUT.read_text(encoding="utf-8") == text
-        print(f"{OUTPUT.name}: {'up to date' if same else 'differs: run tools/gen_signatures.py'}")
-        return 0 if same else 1
-    OUTPUT.write_text(text, encoding="utf-8")
-    rows, differences = merge(views)
-    print(f"{len(rows)} symbols, {sum(1 for r in rows.values() if r.per_thread)} with a per-thread variant, {len(differences)} differences")
-    print("without a version:", " ".join(r.symbol for r in rows.values() if not r.since))
-    return 0
+    return finish(OUTPUT, render(views), chosen.check)
 
 
 if __name__ == "__main__":
