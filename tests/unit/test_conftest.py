@@ -1,5 +1,6 @@
 """The check for leftovers finds what it should, and lets clean tests pass."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def test_leftovers_fail_the_test_that_left_them(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(text)
     (tmp_path / "test_cases.py").write_text(CASES)
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    environment = os.environ | {"COLUMNS": "300"}  # or the summary cuts its lines
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
     shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
     errors = {line for line in done.stdout.splitlines() if line.startswith("ERROR ")}
     assert len(errors) == 3, done.stdout
