@@ -1,0 +1,1 @@
+"""The machine with the GPU: a daemon that accepts clients and one worker process per session. Never imports the client."""
