@@ -138,3 +138,10 @@ class SessionLostError(ConsistencyError):
     """The server side of the session is gone."""
 
     exit_code = 89
+
+
+class ImageError(LanGPUError):
+    """A module image (PTX, cubin, fat binary) is corrupt or of an unknown kind."""
+
+    cu_result = c.CUDA_ERROR_INVALID_IMAGE
+    exit_code = 90

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import gen_signatures as gen  # noqa: E402
+import gen_signatures as gen
 
 OUTPUT = gen.ROOT / "lanGPU" / "driverapi" / "enums.py"
 WANTED = (

@@ -128,11 +128,12 @@ STICKY = frozenset(
         "INVALID_ADDRESS_SPACE",
         "INVALID_PC",
         "LAUNCH_FAILED",
-        "ECC_UNCORRECTABLE",
+        "CONTAINED",
+        "TENSOR_MEMORY_LEAK",
         "EXTERNAL_DEVICE",
     )
 )
-"""Results after which the context answers every call with the same result. Source: cuda.h, documentation of each enumerator."""
+"""Results after which every call answers the same: cuda.h says of each that the process is left in an inconsistent state."""
 
 
 def is_known(code: int) -> bool:
