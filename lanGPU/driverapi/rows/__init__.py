@@ -1,1 +1,53 @@
-"""The rows of the API table, one module an area; `api_id` blocks are listed in `lanGPU.driverapi.table`."""
+"""The rows of the API table, one module an area."""
+
+from lanGPU.driverapi.model import ApiFunction
+from lanGPU.driverapi.rows import (
+    capture,
+    context,
+    copy,
+    device,
+    event,
+    exec,
+    function,
+    graph,
+    host,
+    init,
+    launch,
+    library,
+    link,
+    memory,
+    memset,
+    module,
+    node,
+    occupancy,
+    pointer,
+    pool,
+    stream,
+    vmm,
+)
+
+AREAS: tuple[tuple[str, tuple[ApiFunction, ...]], ...] = (
+    ("Initialisation, versions, error texts, entry points", init.ROWS),
+    ("Devices", device.ROWS),
+    ("Contexts", context.ROWS),
+    ("Modules", module.ROWS),
+    ("Libraries and kernels", library.ROWS),
+    ("Functions", function.ROWS),
+    ("Linker", link.ROWS),
+    ("Device memory", memory.ROWS),
+    ("Pinned memory", host.ROWS),
+    ("Copies", copy.ROWS),
+    ("Memory set", memset.ROWS),
+    ("Virtual memory management", vmm.ROWS),
+    ("Memory pools", pool.ROWS),
+    ("Pointer attributes", pointer.ROWS),
+    ("Streams", stream.ROWS),
+    ("Stream capture", capture.ROWS),
+    ("Events", event.ROWS),
+    ("Launches", launch.ROWS),
+    ("Occupancy", occupancy.ROWS),
+    ("Graphs", graph.ROWS),
+    ("Graph nodes", node.ROWS),
+    ("Executable graphs", exec.ROWS),
+)
+"""Title and rows of each area, in the order of api_id."""

@@ -1,11 +1,18 @@
 """Rows: Pinned memory, which is ordinary memory of the program."""
 
-from lanGPU.driverapi.rows.build import LOCAL, PURE, host_ptr, row, scalar, size
+from lanGPU.driverapi.rows.build import LOCAL, PURE, bytes_out, host_ptr, row, scalar, size
 
 ROWS = (
-    row("cuMemAllocHost_v2", 0x0340, LOCAL, PURE, host_ptr("pp"), size("bytesize"), client="memory of the program, from mmap"),
+    row("cuMemAllocHost_v2", 0x0340, LOCAL, PURE, bytes_out("pp", 8), size("bytesize"), client="memory of the program, from mmap"),
     row(
-        "cuMemHostAlloc", 0x0341, LOCAL, PURE, host_ptr("pp"), size("bytesize"), scalar("Flags"), client="memory of the program, from mmap"
+        "cuMemHostAlloc",
+        0x0341,
+        LOCAL,
+        PURE,
+        bytes_out("pp", 8),
+        size("bytesize"),
+        scalar("Flags"),
+        client="memory of the program, from mmap",
     ),
     row("cuMemFreeHost", 0x0342, LOCAL, PURE, host_ptr("p"), client="memory of the program"),
     row(
@@ -25,10 +32,10 @@ ROWS = (
         0x0345,
         LOCAL,
         PURE,
-        host_ptr("pdptr"),
+        bytes_out("pdptr", 8),
         host_ptr("p"),
         scalar("Flags"),
         client="answers NOT_SUPPORTED: the device cannot reach the program's memory",
     ),
-    row("cuMemHostGetFlags", 0x0346, LOCAL, PURE, host_ptr("pFlags"), host_ptr("p"), client="the agent keeps the flags"),
+    row("cuMemHostGetFlags", 0x0346, LOCAL, PURE, bytes_out("pFlags", 4), host_ptr("p"), client="the agent keeps the flags"),
 )

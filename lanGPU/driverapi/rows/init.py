@@ -1,6 +1,6 @@
 """Rows: Initialisation, versions, error texts, entry points."""
 
-from lanGPU.driverapi.rows.build import LOCAL, POST, PURE, bytes_out, cstring, host_ptr, row, scalar
+from lanGPU.driverapi.rows.build import LOCAL, POST, PURE, bytes_in, bytes_out, cstring, host_ptr, row, scalar
 
 ROWS = (
     row("cuInit", 0x0080, LOCAL, PURE, scalar("Flags"), client="decides whether there is a server and devices"),
@@ -27,7 +27,7 @@ ROWS = (
         host_ptr("pfn"),
         scalar("cudaVersion"),
         scalar("flags"),
-        host_ptr("symbolStatus"),
+        bytes_out("symbolStatus", 4),
         client="answers with the shim's own entry points",
     ),
     row(
@@ -36,7 +36,7 @@ ROWS = (
         LOCAL,
         PURE,
         host_ptr("ppExportTable"),
-        host_ptr("pExportTableId"),
+        bytes_in("pExportTableId", 16),
         client="private tables are built in the program's memory",
     ),
     row(
