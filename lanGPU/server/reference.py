@@ -74,6 +74,9 @@ class Executor(Protocol):
     def post_failed(self, api_id: int, result: int) -> None:
         """A posted call failed: the first is remembered for the next reply, all are queued for the log."""
 
+    def take_deferred(self) -> tuple[int, int] | None:
+        """(api_id, CUresult) that the next successful reply would report; forgotten, because the caller reports it itself."""
+
     def failures(self) -> list[tuple[int, int]]:
         """(api_id, CUresult) of posted calls that failed since the last call."""
 
@@ -99,7 +102,7 @@ class ReferenceExecutor:
             rest = records[at:]
             if len(rest) < RECORD_HEADER.size:
                 return Stop(at, Reason.PARTIAL)
-            size, api_id, flags, thread, token = RECORD_HEADER.unpack_from(rest)
+            size, api_id, _, thread, _ = RECORD_HEADER.unpack_from(rest)
             row = self._rows.get(api_id)
             if row is None or size % 8 or not RECORD_HEADER.size <= size <= MAX_RECORD_BYTES or thread >= MAX_THREADS:
                 return Stop(at, Reason.CORRUPT)
@@ -167,9 +170,8 @@ class ReferenceExecutor:
 
     def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview) -> None:
         failed_api = 0
-        if result == CUDA_SUCCESS and self._deferred is not None:
-            failed_api, result = self._deferred
-            self._deferred = None
+        if result == CUDA_SUCCESS and (deferred := self.take_deferred()) is not None:
+            failed_api, result = deferred
         if result != CUDA_SUCCESS:
             outputs = b""
         self._output += encode_header(FrameType.REPLY, 0, REPLY_HEADER.size + len(outputs))
@@ -180,6 +182,10 @@ class ReferenceExecutor:
         if self._deferred is None:
             self._deferred = (api_id, result)
         self._failures.append((api_id, result))
+
+    def take_deferred(self) -> tuple[int, int] | None:
+        deferred, self._deferred = self._deferred, None
+        return deferred
 
     def failures(self) -> list[tuple[int, int]]:
         failed, self._failures = self._failures, []

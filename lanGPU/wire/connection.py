@@ -83,6 +83,10 @@ def _machine(role: Role) -> Transitions:
         for frame in frames:
             table[_S.OPEN, direction, frame] = _S.OPEN
             table[half_open, direction, frame] = half_open
+    # A peer that broke the rules may still be told so, once.
+    table[_S.ERROR, Direction.SEND, _F.GOODBYE] = _S.CLOSED
+    if not client:
+        table[_S.ERROR, Direction.SEND, _F.REFUSE] = _S.CLOSED
     table[_S.OPEN, Direction.SEND, _F.GOODBYE] = _S.WE_LEFT
     table[_S.OPEN, Direction.RECEIVE, _F.GOODBYE] = _S.PEER_LEFT
     table[_S.WE_LEFT, Direction.RECEIVE, _F.GOODBYE] = _S.CLOSED
@@ -159,7 +163,7 @@ class Connection:
         Raises:
             LocalProtocolError: more bytes than the largest frame and one read were not drained.
         """
-        if self.state is State.ERROR:
+        if self._error is not None:
             return
         if not len(data):
             self._eof = True

@@ -178,6 +178,23 @@ def test_bad_bytes_are_a_remote_protocol_error(case: int, step: int) -> None:
     assert connection.buffered_bytes == 0
 
 
+def test_a_peer_that_broke_the_rules_can_be_told() -> None:
+    connection = Connection(Role.SERVER)
+    with pytest.raises(RemoteProtocolError):
+        feed(connection, b"GET / HTTP/1.1\r\n\r\n")
+    connection.send_refuse(REFUSAL)
+    assert feed(waiting_client(), joined(connection.data_to_send())) == [ev.RefuseReceived(REFUSAL)]
+    with pytest.raises(LocalProtocolError):
+        connection.send_refuse(REFUSAL)
+    session = open_server()
+    with pytest.raises(RemoteProtocolError):
+        feed(session, frame(77))
+    session.send_goodbye("protocol error")
+    assert feed(open_client(), joined(session.data_to_send())) == [ev.GoodbyeReceived("protocol error")]
+    with pytest.raises(RemoteProtocolError):
+        session.next_event()
+
+
 def test_whole_session_between_two_connections() -> None:
     client, host = Connection(Role.CLIENT), Connection(Role.SERVER)
     client.send_hello(HELLO)
@@ -280,6 +297,8 @@ def test_both_roles_agree_on_every_transition() -> None:
     """What one side may send, the other may receive in the mirrored state, and both arrive in mirrored states."""
     mirror = {State.WE_LEFT: State.PEER_LEFT, State.PEER_LEFT: State.WE_LEFT}
     for (state, direction, kind), after in TRANSITIONS[Role.CLIENT].items():
+        if state is State.ERROR:
+            continue  # last words: the peer does not see our error
         other = Direction.SEND if direction is Direction.RECEIVE else Direction.RECEIVE
         assert TRANSITIONS[Role.SERVER][mirror.get(state, state), other, kind] is mirror.get(after, after)
 

@@ -1,0 +1,1 @@
+"""Hand-written server sides, by row name. Importing this package registers them all."""
