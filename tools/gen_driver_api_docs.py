@@ -70,8 +70,8 @@ def summary() -> Iterator[str]:
     backed = sum(1 for name in symbols if resolve_symbol(name)[0])
     headers = ", ".join(f"{v // 1000}.{v % 1000 // 10}" for v in HEADERS)
     yield f"The headers of CUDA {headers} declare {len(SIGNATURES)} functions and ABI variants; {len(ROWS)} of them have a row. The"
-    yield f"generated libcuda.so.1 exports {len(symbols)} symbols, per-thread variants included; {backed} stand for a row. The others answer"
-    yield "CUDA_ERROR_NOT_SUPPORTED and are logged once by name."
+    yield f"generated libcuda.so.1 exports {len(symbols)} symbols, per-thread variants included; {backed} stand for a row. The others"
+    yield "answer CUDA_ERROR_NOT_SUPPORTED and are logged once by name."
     yield ""
     yield "| class | rows | hand-written on the client | on the server |"
     yield "| --- | --- | --- | --- |"

@@ -198,7 +198,8 @@ _FORMAT_SIZED = 4
 _KPARAM_INFO = 0x17
 """u32 index, u16 ordinal, u16 offset, u32 of which the upper 14 bits are the size."""
 _KPARAM_INFO_V2 = 0x45
-"""The same with the size alone in the last word; written where a size or the whole does not fit the older form."""
+"""The same with the size in the lower half of the last word (its upper byte tells pointers on sm_100 and later); written where
+offsets or sizes do not fit the older form."""
 _KPARAM = struct.Struct("<IHHI")
 _CBANK_PARAM_SIZE = 0x19
 """u16 value: bytes of the packed parameter buffer."""
@@ -224,7 +225,7 @@ def cubin_kernel_params(data: bytes) -> dict[str, Layout]:
 
 def _info_layout(name: str, info: bytes) -> Layout | None:
     found: dict[int, tuple[int, int]] = {}
-    total = 0
+    total = 0  # kernels without parameters do not state it
     pos = 0
     while pos < len(info):
         if pos + 4 > len(info):
@@ -240,7 +241,7 @@ def _info_layout(name: str, info: bytes) -> Layout | None:
             if value != _KPARAM.size:
                 raise ImageError(f"cubin: {name} has a parameter record of {value} bytes")
             _, ordinal, offset, word = _KPARAM.unpack_from(info, pos)
-            found[ordinal] = (offset, word >> 18 if attribute == _KPARAM_INFO else word)
+            found[ordinal] = (offset, word >> 18 if attribute == _KPARAM_INFO else word & 0xFFFF)
         pos += value
     if sorted(found) != list(range(len(found))):
         raise ImageError(f"cubin: {name} leaves parameters out")
@@ -248,6 +249,6 @@ def _info_layout(name: str, info: bytes) -> Layout | None:
     end = max((offset + size for offset, size in layout), default=0)
     if end > MAX_KERNEL_PARAMS_BYTES:
         raise ImageError(f"cubin: {name} has parameters over {MAX_KERNEL_PARAMS_BYTES} bytes")
-    if total and not found:
+    if end != total:
         return None
     return layout

@@ -237,4 +237,13 @@ ROWS = (
     ),
     row("cuGraphNodeGetLocalId", 0x075D, SYNC, PURE, handle("hNode", GRAPH_NODE), bytes_out("nodeId", 4)),
     row("cuGraphDestroyNode", 0x075E, POST, RECREATE, handle_destroy("hNode", GRAPH_NODE)),
+    row(
+        "cuGraphChildGraphNodeGetGraph",
+        0x075F,
+        SYNC,
+        RECREATE,
+        handle("hNode", GRAPH_NODE),
+        handle_out("phGraph", GRAPH),
+        note="the embedded graph gets a name of its own each time it is asked for",
+    ),
 )
