@@ -101,6 +101,7 @@ class Arg:
     """One argument: its cuda.h name and how it is carried.
 
     Size rule (BYTES_*): ``size_const`` bytes if ``size_from`` is empty, else ``value of argument size_from * size_const``.
+    An argument counted with is a SIZE (64 bits) or a SCALAR (a 32-bit count: the upper half of its register may hold anything).
     """
 
     name: str
