@@ -69,7 +69,22 @@ class Call:
     token: int
     words: list[int]
     blobs: list[memoryview | None]
-    size: int
+    record: memoryview
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+        return len(self.record)
+
+    def detached(self) -> "Call":
+        """The same call in memory of its own: the receive buffer, where a record lies, is overwritten by the next receive."""
+        return decode(memoryview(bytearray(self.record)), {self.row.api_id: self.row})
+
+    def replace(self, name: str, data: bytearray) -> None:
+        """Puts `data` in place of the bytes of argument `name`."""
+        index = self.row.arg_index[name]
+        self.blobs[index] = memoryview(data)
+        self.words[index] = len(data)
 
     @property
     def per_thread(self) -> bool:
@@ -139,7 +154,7 @@ def decode(view: memoryview, rows: Mapping[int, ApiFunction]) -> Call:
             at += pad8(words[i])
     if at != size:
         raise LocalProtocolError(f"{row.name}: the record has {size} bytes, its arguments {at}")
-    return Call(row, flags, thread, token, words, blobs, size)
+    return Call(row, flags, thread, token, words, blobs, view[:size])
 
 
 @dataclass(slots=True)
@@ -182,6 +197,11 @@ def name_of(handles: Handles, real: int, handle_type: HandleType) -> int:
     if virtual is None:
         raise DriverError("", CUDA_ERROR_NOT_SUPPORTED, detail=f"the driver reported a {handle_type.name.lower()} that has no name here")
     return virtual
+
+
+def name_or_none(handles: Handles, real: int, handle_type: HandleType) -> int:
+    """As `name_of`, for places where 0 says "none to tell": an object without a name is 0."""
+    return handles.virtual(real, handle_type) or 0 if real else 0
 
 
 def _required_bytes(call: Call, index: int) -> int:

@@ -70,7 +70,6 @@ class Issuer:
         self._send = send
         self._send_log = log
         self._waiters = Waiters()
-        self._local = threading.local()
         self._partial = bytearray()
         self._partial_size = 0
 
@@ -131,10 +130,10 @@ class Issuer:
                 decode(view, self._rows)  # says what is wrong with it, if it is wrong to Python, too
                 raise LocalProtocolError("a record is corrupt")
             call = decode(view, self._rows)
-            self._issue(call, view[: call.size])
+            self._issue(call)
             view = view[call.size :]
 
-    def _issue(self, call: Call, record: memoryview) -> None:
+    def _issue(self, call: Call) -> None:
         self.python_calls += 1
         function = SERVER_CALLS.get(call.row.name)
         try:
@@ -144,7 +143,7 @@ class Issuer:
                 _log.error("%s has no server side", call.row.name)
                 answer = (CUDA_ERROR_NOT_SUPPORTED, b"")
             else:
-                answer = self._generic(call, record)
+                answer = self._generic(call)
         except DriverError as exc:
             _log.debug("%s", exc)
             answer = (exc.result, b"")
@@ -177,13 +176,19 @@ class Issuer:
             self._send_log("error", f"{row.name if row else hex(api_id)}, which had been posted, failed with {results.name(result)}")
 
     # --- calls that may block ------------------------------------------------------------------------------------
-    def _generic(self, call: Call, record: memoryview) -> Answer | None:
+    def carry_out(self, call: Call) -> Answer:
+        """`call` by its row's argument kinds, on this thread."""
+        self.executor.ensure_thread(call.thread)
+        prepared = prepare(call, self.executor)
+        result = self.driver.call(call.symbol, *prepared.args)
+        return result, prepared.finish(self.executor, result)
+
+    def _generic(self, call: Call) -> Answer | None:
         """A row without a hand-written side that the executor handed back: one that may block."""
         self.executor.ensure_thread(call.thread)
         ready = self.is_ready(call)
-        if not ready and not call.per_thread:
-            # The record lies in the receive buffer, which the next receive overwrites.
-            call = decode(memoryview(bytearray(record)), self._rows)
+        if not ready:
+            call = call.detached()
         prepared = prepare(call, self.executor)
         return self.wait(
             call,
@@ -229,10 +234,8 @@ class Issuer:
         return None
 
     def bind(self, context: int) -> None:
-        """Makes `context` current in the calling waiter thread."""
-        if getattr(self._local, "context", None) != context:
-            self.driver.check("cuCtxSetCurrent", context)
-            self._local.context = context
+        """Makes `context` current in the calling waiter thread; always, because a handle may come back for another context."""
+        self.driver.check("cuCtxSetCurrent", context)
 
     def _finish(self, call: Call, result: int, finish: Callable[[int], Buffer]) -> None:
         outputs: Buffer = b""

@@ -1,1 +1,5 @@
 """Hand-written server sides, by row name. Importing this package registers them all."""
+
+from lanGPU.server.calls import arrays, contexts, copies, graphs, launch, linker, modules, pointers
+
+__all__ = ["arrays", "contexts", "copies", "graphs", "launch", "linker", "modules", "pointers"]
