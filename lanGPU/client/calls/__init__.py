@@ -1,0 +1,50 @@
+"""Driver calls that the client carries out by hand, as generators: what they need they yield (`effects`), what they return is the CUresult.
+
+Importing the package registers all of them.
+"""
+
+from lanGPU.client.calls import (
+    arrays,
+    capture,
+    contexts,
+    copies,
+    devices,
+    entry,
+    fallback,
+    graphs,
+    host,
+    images,
+    jitlink,
+    launch,
+    libraries,
+    modules,
+    pitched,
+    pointers,
+    pools,
+    strings,
+)
+from lanGPU.client.calls.registry import BEFORE_INIT, HANDLERS, start
+
+__all__ = [
+    "BEFORE_INIT",
+    "HANDLERS",
+    "arrays",
+    "capture",
+    "contexts",
+    "copies",
+    "devices",
+    "entry",
+    "fallback",
+    "graphs",
+    "host",
+    "images",
+    "jitlink",
+    "launch",
+    "libraries",
+    "modules",
+    "pitched",
+    "pointers",
+    "pools",
+    "start",
+    "strings",
+]

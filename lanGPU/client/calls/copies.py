@@ -1,0 +1,128 @@
+"""Linear copies that the shim leaves to the agent: large ones, and those whose sides are not known from the function's name.
+
+An upload is cut in pieces that are read and sent in order; the call returns when all bytes were read, so the program may overwrite
+them. A download is asked for at once, piece by piece, and its replies are written where they belong as they arrive.
+"""
+
+from collections.abc import Iterator
+
+from lanGPU.client.calls.effects import Fetch, Part, Piece, Post, ReadMemory, Request, Steps, WriteMemory
+from lanGPU.client.calls.registry import client_call
+from lanGPU.client.calls.state import Call
+from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS
+
+POINTER_MEMORY_TYPE = 2
+MEMORY_TYPE_HOST = 1
+MEMORY_TYPE_DEVICE = 2
+
+
+def cut(total: int, piece: int = COPY_CHUNK_BYTES) -> Iterator[tuple[int, int]]:
+    """(offset, length) of consecutive pieces."""
+    for offset in range(0, total, piece):
+        yield offset, min(piece, total - offset)
+
+
+def upload(dst: int, src: int, total: int, stream: int | None = None) -> Steps:
+    """Host to device; with a stream in its order."""
+    if total and not src:
+        return CUDA_ERROR_INVALID_VALUE
+    for offset, length in cut(total):
+        data = yield ReadMemory(src + offset, length, staged=True)
+        if stream is None:
+            result = yield Post("cuMemcpyHtoD_v2", (dst + offset, data, length))
+        else:
+            result = yield Post("cuMemcpyHtoDAsync_v2", (dst + offset, data, length, stream))
+        if result:
+            return int(result)
+    return CUDA_SUCCESS
+
+
+def download(dst: int, src: int, total: int, stream: int | None = None) -> Steps:
+    """Device to host; returns when all bytes are there."""
+    if total and not dst:
+        return CUDA_ERROR_INVALID_VALUE
+    if stream is None:
+        pieces = [Piece("cuMemcpyDtoH_v2", (n, src + at, n), dst + at, n) for at, n in cut(total)]
+    else:
+        pieces = [Piece("cuMemcpyDtoHAsync_v2", (n, src + at, n, stream), dst + at, n) for at, n in cut(total)]
+    return int((yield Fetch(pieces)))
+
+
+def host_copy(dst: int, src: int, total: int) -> Steps:
+    """Host to host."""
+    for offset, length in cut(total):
+        data = yield ReadMemory(src + offset, length)
+        yield WriteMemory(dst + offset, data)
+    return CUDA_SUCCESS
+
+
+@client_call("cuMemcpyHtoD_v2")
+def memcpy_htod(call: Call, dst: int, src: int, total: int) -> Steps:
+    """More bytes than a record takes inline."""
+    return (yield from upload(dst, src, total))
+
+
+@client_call("cuMemcpyHtoDAsync_v2")
+def memcpy_htod_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
+    """The bytes are taken now, which CUDA allows for any memory."""
+    return (yield from upload(dst, src, total, stream))
+
+
+@client_call("cuMemcpyDtoH_v2")
+def memcpy_dtoh(call: Call, dst: int, src: int, total: int) -> Steps:
+    """More bytes than a reply takes inline."""
+    return (yield from download(dst, src, total))
+
+
+@client_call("cuMemcpyDtoHAsync_v2")
+def memcpy_dtoh_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
+    """Waits until the bytes are there: correct for every program, if not the fastest."""
+    return (yield from download(dst, src, total, stream))
+
+
+def is_device(call: Call, address: int) -> Part[bool]:
+    """Whether a unified address means device memory.
+
+    Known host ranges are host memory. Of the rest the server is asked: what it knows as an allocation is device memory, everything
+    else the program's. The two address spaces are those of different machines, so an address may be valid in both; then the
+    device's meaning is taken, which is wrong only for pageable host memory at an address where the server has device memory.
+    """
+    if call.state.host.find(address) is not None:
+        return False
+    reply = yield Request("cuPointerGetAttribute", (4, POINTER_MEMORY_TYPE, address), 0)
+    return reply.result == 0 and int.from_bytes(reply.outputs[:4], "little") != MEMORY_TYPE_HOST
+
+
+@client_call("cuMemcpy")
+def memcpy(call: Call, dst: int, src: int, total: int) -> Steps:
+    """Unified addresses."""
+    if not total:
+        return CUDA_SUCCESS
+    to_device = yield from is_device(call, dst)
+    from_device = yield from is_device(call, src)
+    if to_device and from_device:
+        return int((yield Post("cuMemcpyDtoD_v2", (dst, src, total))))
+    if to_device:
+        return (yield from upload(dst, src, total))
+    if from_device:
+        return (yield from download(dst, src, total))
+    return (yield from host_copy(dst, src, total))
+
+
+@client_call("cuMemcpyAsync")
+def memcpy_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
+    """Unified addresses, in the order of a stream."""
+    if not total:
+        return CUDA_SUCCESS
+    to_device = yield from is_device(call, dst)
+    from_device = yield from is_device(call, src)
+    if to_device and from_device:
+        return int((yield Post("cuMemcpyDtoDAsync_v2", (dst, src, total, stream))))
+    if to_device:
+        return (yield from upload(dst, src, total, stream))
+    if from_device:
+        return (yield from download(dst, src, total, stream))
+    reply = yield Request("cuStreamSynchronize", (stream,))
+    if reply.result:
+        return int(reply.result)
+    return (yield from host_copy(dst, src, total))

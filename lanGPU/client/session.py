@@ -1,0 +1,375 @@
+"""One process of the program attached to the agent: its shared memory, its connection, its two threads.
+
+The *forwarder* sleeps on the doorbell, sends records, carries out requests; it alone sends. The *receiver* reads the socket and
+writes replies into slots; it never sends, so a server that does not read cannot make us deaf.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from lanGPU.client import layout as lay
+from lanGPU.client.calls.state import SessionState, Symbols
+from lanGPU.client.engine import Engine, reply_bytes
+from lanGPU.client.link import Link, send_buffers
+from lanGPU.client.memory import MemoryRefusedError, ProgramFaultError, ProgramMemory
+from lanGPU.client.ring import Ring, RingCorruptError
+from lanGPU.client.stats import SessionStats, WaitClock, clock_ns
+from lanGPU.constants import (
+    CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_NOT_INITIALIZED,
+    CUDA_ERROR_SYSTEM_NOT_READY,
+    CUDA_ERROR_UNKNOWN,
+    INLINE_MAX_BYTES,
+    MAX_BULK_BYTES,
+    MAX_THREADS,
+)
+from lanGPU.driverapi.table import BY_ID
+from lanGPU.errors import ConnectionLostError, LanGPUError, RemoteProtocolError
+from lanGPU.wire import events as ev
+from lanGPU.wire.connection import Buffer
+from lanGPU.wire.frames import FrameType, encode_header
+from lanGPU.wire.handshake import Welcome
+from lanGPU.wire.records import FLAG_REPLY, RECORD_HEADER
+
+_log = logging.getLogger(__name__)
+
+_SLEEP_S: Final = 1.0
+"""Longest sleep of the forwarder: only a safety net, every change rings."""
+_GOODBYE_S: Final = 2.0
+"""How long an ended process's session may take to say goodbye before its socket is closed."""
+_LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+Opener = Callable[[int, str], Link]
+"""Opens a connection for (pid, program name). Raises what `link.open_session` raises."""
+
+
+class Session:
+    """Serves one process until it ends or its server is lost. Made and closed by the agent's event loop."""
+
+    def __init__(
+        self,
+        pid: int,
+        opener: Opener,
+        symbols: Symbols,
+        *,
+        program: str,
+        probe_address: int = 0,
+        blocking: bool = False,
+        report: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.pid = pid
+        self.program = program
+        self.blocking = blocking
+        self.stats = SessionStats(pid, program)
+        self._opener = opener
+        self._report = report or _report
+        self.ring = Ring()
+        self.ring.set_blocking(blocking)
+        self.memory = ProgramMemory(pid)
+        if probe_address:
+            self._probe(probe_address)
+        self.state = SessionState(symbols, self.ring, process_id=pid)
+        self.engine = Engine(self.ring, self.memory, self.state, self)
+        self._link: Link | None = None
+        self._sock: socket.socket | None = None
+        self._sleeping = False
+        self._closing = False
+        self._lost: LanGPUError | None = None
+        self._failed_connect: LanGPUError | None = None
+        self._answered_loss = False
+        self._pongs: list[int] = []
+        self._wait = WaitClock()
+        self._asked = 0
+        self._receiver: threading.Thread | None = None
+        self._forwarder = threading.Thread(target=self._forward, name=f"langpu-forward-{pid}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._forwarder.start()
+
+    def _probe(self, address: int) -> None:
+        """Find out whether the system lets us into the program's memory, before anything depends on it."""
+        try:
+            self.memory.read(address, 8)
+        except MemoryRefusedError as exc:
+            _log.info("no direct access to the program's memory (%s): copies go through shared memory", exc)
+        except ProgramFaultError:
+            _log.warning("the shim of process %d does not lie where it says", self.pid)
+
+    # --- end -------------------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """The process ended (or must be given up): tell the server, free everything. May block for some seconds; call once."""
+        self._closing = True
+        self.ring.ring_doorbell()
+        self._forwarder.join(_GOODBYE_S)
+        if self._sock is not None:
+            if self._receiver is not None:
+                self._receiver.join(_GOODBYE_S)
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+            if self._receiver is not None:
+                self._receiver.join()
+        self._forwarder.join()
+        if self._sock is not None:
+            self._sock.close()
+        self.stats.posted, self.stats.synchronous, self.stats.agent = self.ring.counts()
+        self.stats.wait_ns = self._wait.total_ns
+        self.ring.close()
+
+    def abandon(self, result: int = CUDA_ERROR_CONTEXT_IS_DESTROYED) -> None:
+        """Every call of the program fails from now on; the session stays until `close`."""
+        self.ring.set_closed(result)
+
+    def _lose(self, exc: LanGPUError) -> None:
+        """The server is gone (any thread): say so once, and let the forwarder fail everything that waits."""
+        if self._closing or self._lost is not None:
+            return
+        self._lost = exc
+        self._report(f"the connection to the server was lost: {exc}", exc.hint or "start the program again when the server is back")
+        self.ring.set_closed(self._loss_result)
+        if self._sock is not None:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        self._wake()
+
+    @property
+    def _loss_result(self) -> int:
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED if self.state.contexts else CUDA_ERROR_SYSTEM_NOT_READY
+
+    # --- connection ------------------------------------------------------------------------------------------------------
+    def connect(self) -> Welcome:
+        """Forwarder: open the connection; an error is reported on stderr once and raised each time."""
+        if self._link is not None:
+            return self._link.welcome
+        try:
+            link = self._opener(self.pid, self.program)
+        except LanGPUError as exc:
+            if self._failed_connect is None:
+                self._report(str(exc), exc.hint)
+            self._failed_connect = exc
+            raise
+        self._link = link
+        self._sock = link.sock
+        self.stats.connect_s = link.connect_s
+        self.state.welcome = link.welcome
+        self._receiver = threading.Thread(target=self._receive, name=f"langpu-receive-{self.pid}", daemon=True)
+        self._receiver.start()
+        return link.welcome
+
+    def waited(self, replies: int) -> None:
+        """A call of the agent's waits for the server, for so many replies."""
+        self.stats.agent_round_trips += 1
+        self._asked += replies
+
+    def send_records(self, *buffers: Buffer) -> None:
+        """Forwarder: send record bytes. Raises ConnectionLostError."""
+        total = sum(map(len, buffers))
+        if total <= MAX_BULK_BYTES:
+            self._send([encode_header(FrameType.RECORDS, 0, total), *buffers])
+        else:
+            assert self._link is not None
+            self._link.connection.send_records(*buffers)
+            self._send(self._link.connection.data_to_send())
+        self.stats.record_bytes += total
+        if total > INLINE_MAX_BYTES:
+            self.stats.bulk_up_bytes += total
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        if self._lost is not None or self._sock is None:
+            raise ConnectionLostError(str(self._lost or "not connected"))
+        self._wait.expect(self._asked + self.ring.count_synchronous(), clock_ns())
+        try:
+            self.stats.bytes_sent += send_buffers(self._sock, buffers)
+        except OSError as exc:
+            error = ConnectionLostError(exc.strerror or str(exc))
+            self._lose(error)
+            raise error from exc
+
+    # --- forwarder -------------------------------------------------------------------------------------------------------
+    def _forward(self) -> None:
+        ring = self.ring
+        try:
+            while not self._closing:
+                seen = ring.doorbell()
+                if self._work():
+                    continue
+                ring.announce_sleep()
+                self._sleeping = True
+                if self._idle():
+                    ring.sleep(seen, _SLEEP_S)
+                self._sleeping = False
+                ring.awake()
+            self._goodbye()
+        except RingCorruptError as exc:
+            self._report(f"process {self.pid} damaged the memory it shares with langpu: {exc}", "")
+            ring.set_closed(CUDA_ERROR_UNKNOWN)
+            self._goodbye()
+        except Exception:
+            _log.exception("the forwarder of process %d failed", self.pid)
+            ring.set_closed(CUDA_ERROR_UNKNOWN)
+            self._fail_waiting(CUDA_ERROR_UNKNOWN)
+            self._goodbye()
+
+    def _idle(self) -> bool:
+        """There is nothing to do; asked after sleep was announced."""
+        if self._closing or self._pongs or self.engine.inbox or (self._lost is not None and not self._answered_loss):
+            return False
+        return self.ring.head == self.ring.tail and not self.ring.request_waits()
+
+    def _work(self) -> bool:
+        """One round of everything there is to do; False: there was nothing."""
+        done = self.engine.resume_ready()
+        if self._pongs:
+            self._answer_pings()
+        while (request := self.ring.take_request()) is not None:
+            done = True
+            if request.position > self.ring.tail:
+                self._forward_records(request.position)
+            self.engine.handle(request)
+        if self._forward_records(None):
+            done = True
+        if self._lost is not None and not self._answered_loss:
+            self._answered_loss = True
+            self._fail_waiting(self._loss_result)
+            done = True
+        return done
+
+    def _forward_records(self, until: int | None) -> bool:
+        done = False
+        while pieces := self.ring.peek(MAX_BULK_BYTES, until):
+            done = True
+            count = sum(map(len, pieces))
+            if self._link is None or not self.state.initialised or self._lost is not None:
+                self._refuse_records(pieces, count)
+            else:
+                try:
+                    self._send([encode_header(FrameType.RECORDS, 0, count), *pieces])
+                except ConnectionLostError:
+                    self._refuse_records(pieces, count)
+                else:
+                    self.stats.record_bytes += count
+            self.ring.advance(count)
+            if until is not None and self.ring.tail >= until:
+                break
+        return done
+
+    def _refuse_records(self, pieces: list[memoryview], count: int) -> None:
+        """Nobody takes these records: whoever waits for one of them gets an error."""
+        result = self._loss_result if self._lost is not None else CUDA_ERROR_NOT_INITIALIZED
+        data = b"".join(pieces)
+        at = 0
+        while at + RECORD_HEADER.size <= count:
+            size, api_id, flags, thread, token = RECORD_HEADER.unpack_from(data, at)
+            if size < RECORD_HEADER.size or size % 8 or thread >= MAX_THREADS:
+                raise RingCorruptError(f"a record of {size} bytes for thread {thread}")
+            if flags & FLAG_REPLY:
+                self.ring.answer_record(thread, reply_bytes(thread, token, result))
+            elif self._lost is None:
+                row = BY_ID.get(api_id)
+                _log.warning("%s was called before cuInit", row.name if row else f"driver function {api_id}")
+            at += size
+
+    def _fail_waiting(self, result: int) -> None:
+        """Answer every thread that may wait: those of our own calls and those that sit on a record already sent."""
+        busy = self.engine.busy_slots
+        self.engine.fail_all(result)
+        for slot in range(self.ring.slots_used()):
+            if slot not in busy:
+                self.ring.answer_record(slot, reply_bytes(slot, self.ring.token(slot), result))
+
+    def _answer_pings(self) -> None:
+        if self._link is None:
+            return
+        pongs, self._pongs = self._pongs, []
+        for ping_id in pongs:
+            self._link.connection.send_pong(ping_id)
+        with contextlib.suppress(ConnectionLostError):
+            self._send(self._link.connection.data_to_send())
+
+    def _goodbye(self) -> None:
+        """Say goodbye and close our half, so that the receiver sees the end."""
+        if self._link is None or self._sock is None:
+            return
+        with contextlib.suppress(OSError, LanGPUError):
+            self._link.connection.send_goodbye("process ended")
+            self._sock.settimeout(_GOODBYE_S)
+            send_buffers(self._sock, self._link.connection.data_to_send())
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    # --- receiver --------------------------------------------------------------------------------------------------------
+    def _wake(self) -> None:
+        """Have the forwarder look around."""
+        if self._sleeping:
+            self.ring.ring_doorbell()
+
+    def _receive(self) -> None:
+        assert self._link is not None
+        try:
+            self._receive_events(self._link)
+        except RemoteProtocolError as exc:
+            self._lose(exc)
+        except OSError as exc:
+            if exc.errno not in (errno.EBADF, errno.ENOTCONN):
+                self._lose(ConnectionLostError(exc.strerror or str(exc)))
+        except Exception:
+            _log.exception("the receiver of process %d failed", self.pid)
+            self._lose(ConnectionLostError("an error in lanGPU itself, logged above"))
+
+    def _receive_events(self, link: Link) -> None:
+        sock = link.sock
+        connection = link.connection
+        engine = self.engine
+        ring = self.ring
+        stats = self.stats
+        for event in link.preread:
+            if not self._on_event(event):
+                return
+        while True:
+            count = sock.recv_into(connection.get_buffer())
+            stats.bytes_received += count
+            connection.buffer_received(count)
+            while (more := connection.next_event()) is not None:
+                event = more
+                if type(event) is ev.ReplyReceived:
+                    stats.replies += 1
+                    self._wait.arrived(stats.replies, clock_ns())
+                    if engine.on_reply(event):
+                        continue
+                    if event.thread >= MAX_THREADS or len(event.data) > lay.SLOT_DATA_BYTES:
+                        raise RemoteProtocolError(f"a reply of {len(event.data)} bytes for thread {event.thread}")
+                    if ring.token(event.thread) != event.token:
+                        _log.warning("a reply for call %d of thread %d, which does not wait for it", event.token, event.thread)
+                        continue
+                    ring.answer_record(event.thread, event.data)
+                elif not self._on_event(event):
+                    return
+            if engine.inbox:
+                self._wake()
+
+    def _on_event(self, event: ev.Event) -> bool:
+        """Anything but a reply; False: the connection is over."""
+        if isinstance(event, ev.LogReceived):
+            _log.log(_LOG_LEVELS.get(event.level, logging.INFO), "%s", event.text)
+        elif isinstance(event, ev.PingReceived):
+            self._pongs.append(event.id)
+            self._wake()
+        elif isinstance(event, ev.GoodbyeReceived):
+            self._lose(ConnectionLostError(f"the server ended the session ({event.reason or 'no reason given'})"))
+        elif isinstance(event, ev.ConnectionClosed):
+            self._lose(ConnectionLostError("the server closed the connection"))
+            return False
+        return True
+
+
+def _report(message: str, hint: str) -> None:
+    """One line (and a hint) for the user, written at once so that lines of several processes do not mix."""
+    text = f"langpu: {message}\n" + (f"hint: {hint}\n" if hint else "")
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="replace"))
