@@ -115,8 +115,8 @@ def selections(kind: str) -> Iterator[Case]:
         yield Case(f"slct.{kind}.s32", kind, text, lambda a, b: a if to_signed(b, 32) >= 0 else b)
         # -0 counts as zero, NaN selects the second
         for ftz in (False, True):
-            text = f".reg .b32 t; .reg .f32 f; cvt.u32.u{width} t, {{b}}; mov.b32 f, t;"
-                f" slct{'.ftz' if ftz else ''}.{word}.f32 {{d}}, {{a}}, {{b}}, f;"
+            slct = f"slct{'.ftz' if ftz else ''}.{word}.f32"
+            text = f".reg .b32 t; .reg .f32 f; cvt.u32.u{width} t, {{b}}; mov.b32 f, t; {slct} {{d}}, {{a}}, {{b}}, f;"
 
             def by_float(a: int, b: int, ftz: bool = ftz) -> int:
                 bits = b & 0xFFFFFFFF
@@ -125,7 +125,7 @@ def selections(kind: str) -> Iterator[Case]:
                 negative = bits >> 31 and bits != F32.sign_bit and not (ftz and F32.is_subnormal(bits))
                 return b if negative else a
 
-            yield Case(f"slct{'.ftz' if ftz else ''}.{kind}.f32", kind, text, by_float)
+            yield Case(slct, kind, text, by_float)
 
 
 def _groups() -> Iterator[Group]:

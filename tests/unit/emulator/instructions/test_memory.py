@@ -66,13 +66,13 @@ def test_vectors(count: int, width: int) -> None:
     assert out.reshape(threads, count).tolist() == values.reshape(threads, count)[:, ::-1].tolist()
 
 
-@pytest.mark.parametrize(
-    "modifiers",
-    (
-        ".global.nc .global.ca .global.cg .global.cs .volatile.global .relaxed.gpu.global .acquire.sys.global"
-        " .global.L1::evict_last .global.L2::128B .global.nc.L1::no_allocate"
-    ).split(),
-)
+LOAD_HINTS = [
+    *(".global.nc", ".global.ca", ".global.cg", ".global.cs", ".volatile.global", ".relaxed.gpu.global", ".acquire.sys.global"),
+    *(".global.L1::evict_last", ".global.L2::128B", ".global.nc.L1::no_allocate"),
+]
+
+
+@pytest.mark.parametrize("modifiers", LOAD_HINTS)
 def test_cache_and_ordering_hints_change_nothing(modifiers: str) -> None:
     out = np.zeros(1, dtype=np.uint32)
     launch(
@@ -192,8 +192,10 @@ def test_module_variables() -> None:
 
 
 def test_parameters_of_every_size() -> None:
-    parameters = ".param .u64 in, .param .u64 out, .param .u8 a, .param .s16 b, .param .f32 c, .param .f64 d,"
+    parameters = (
+        ".param .u64 in, .param .u64 out, .param .u8 a, .param .s16 b, .param .f32 c, .param .f64 d,"
         " .param .align 16 .b8 e[24], .param .u32 f"
+    )
     body = """
         .reg .b32 %v; .reg .b64 %w; .reg .f32 %x; .reg .f64 %y; .reg .b16 %h;
         ld.param.u8 %v, [a]; st.global.u32 [%out], %v;
