@@ -48,7 +48,7 @@ def report(message: str, hint: str = "") -> None:
 
 def _usage_hint(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"see `{context.command_path} --help`" if context is not None else ""
+    return f"see `{context.command_path if context is not None else 'langpu'} --help`"
 
 
 def run_group(arguments: Sequence[str] | None) -> int:

@@ -13,10 +13,12 @@ from lanGPU.constants import DEFAULT_PORT
 )
 @click.option("--emulate", is_flag=True, help="Serve an emulated CUDA device that runs on this machine's processor.")
 @click.option("--insecure", is_flag=True, help="Allow an address that other machines reach, with no encryption and no access control.")
+@click.option("--name", metavar="NAME", default="", help="What clients see this machine as; default: its host name.")
+@click.option("--max-sessions", metavar="N", type=click.IntRange(1, 1024), default=32, show_default=True, help="Sessions at the same time.")
 @log_level_option
-def command(bind: str, port: int, emulate: bool, insecure: bool, log_level: str) -> int:
+def command(bind: str, port: int, emulate: bool, insecure: bool, name: str, max_sessions: int, log_level: str) -> int:
     """Serve this machine's CUDA devices until interrupted."""
     start_logging(log_level)
     from lanGPU.server.daemon import ServeOptions, serve
 
-    return serve(ServeOptions(bind=bind, port=port, emulate=emulate, insecure=insecure))
+    return serve(ServeOptions(bind=bind, port=port, emulate=emulate, insecure=insecure, name=name, max_sessions=max_sessions))
