@@ -56,7 +56,10 @@ def _checked_image(call: Call, name: str) -> memoryview:
     """
     image = call.blob(name)
     try:
-        size = images.image_size(lambda offset, length: bytes(image[offset : offset + length]))
+        if images.image_kind(bytes(image[:8])) is images.ImageKind.PTX:
+            size = len(image) + bool(image[-1])  # its only end is a NUL
+        else:
+            size = images.image_size(lambda offset, length: bytes(image[offset : offset + length]))
     except (ImageError, struct.error) as exc:
         raise call.failed(CUDA_ERROR_INVALID_IMAGE, str(exc)) from exc
     if size > len(image):
