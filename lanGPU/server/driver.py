@@ -48,7 +48,7 @@ class Driver:
         self._bindings: Any = bindings
         try:
             bindings.cuDriverGetVersion()  # makes cuda.bindings load the library; needs neither device nor cuInit
-        except Exception as exc:  # its own error class, private to its loader and different between releases
+        except RuntimeError as exc:  # the base of what its loader raises, in every release
             raise NoDeviceError(f"this machine has no NVIDIA driver ({LIBRARY_NAME} was not found)", hint=NO_DRIVER_HINT) from exc
         self._library = _loaded_library()
         self._addresses: dict[str, int] = {}

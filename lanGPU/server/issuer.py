@@ -73,6 +73,11 @@ class Issuer:
         self._partial = bytearray()
         self._partial_size = 0
 
+    @property
+    def calls(self) -> int:
+        """Records carried out so far."""
+        return self.executor.calls + self.python_calls
+
     # --- the stream ----------------------------------------------------------------------------------------------
     def feed(self, data: memoryview) -> None:
         """The next bytes of the record stream, carried out and answered. Call under `lock`.

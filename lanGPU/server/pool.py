@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lanGPU import errors
-from lanGPU.errors import LanGPUError, NoDeviceError, TransportTimeoutError
+from lanGPU.errors import DriverError, LanGPUError, TransportTimeoutError
 from lanGPU.server.control import ControlPair, MessageReader, pack_message, session_message
 
 _log = logging.getLogger(__name__)
@@ -112,8 +112,9 @@ class WorkerProcess:
             self.kill()
             raise TransportTimeoutError(f"the worker process did not start within {START_TIMEOUT_S:.0f} s") from exc
         if message["type"] == "failed":
-            kind = getattr(errors, str(message["error"]), LanGPUError)
-            raise (kind if kind in (NoDeviceError, LanGPUError) else LanGPUError)(message["message"], hint=message["hint"])
+            kind = getattr(errors, str(message["error"]), None)
+            takes_message = isinstance(kind, type) and issubclass(kind, LanGPUError) and not issubclass(kind, DriverError)
+            raise (kind if takes_message else LanGPUError)(message["message"], hint=message["hint"])
         if message["type"] == "died":
             raise LanGPUError(f"the worker process ended at its start (status {self.returncode})", hint="its own words are above")
         return message

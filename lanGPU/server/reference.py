@@ -44,6 +44,9 @@ class Stop:
 class Executor(Protocol):
     """What the issuing loop needs. Not thread-safe: one caller at a time."""
 
+    calls: int
+    """Records carried out by `run`; readable from any thread."""
+
     def run(self, records: memoryview) -> Stop:
         """Carries out records from the start of `records` (writable memory, kept by the caller until the next call)."""
 
@@ -85,6 +88,7 @@ class ReferenceExecutor:
     """Executor in Python over `lanGPU.server.call`."""
 
     def __init__(self, driver: Driver, rows: Mapping[int, ApiFunction]) -> None:
+        self.calls = 0
         self._driver = driver
         self._rows = rows
         self._real: dict[tuple[int, int], int] = {}
@@ -114,6 +118,7 @@ class ReferenceExecutor:
                 return Stop(at, Reason.BLOCKING)
             try:
                 self._carry_out(rest[:size])
+                self.calls += 1
             except LocalProtocolError:
                 return Stop(at, Reason.CORRUPT)
             at += size

@@ -11,7 +11,6 @@ import select
 import socket
 import sys
 import threading
-import time
 from typing import Final, Never
 
 from lanGPU.driverapi import table
@@ -145,7 +144,7 @@ class Session:
     # --- watchdog ----------------------------------------------------------------------------------------------------
     def stats(self) -> dict[str, object]:
         """What `langpu status` shows of this session's traffic."""
-        return {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out, "calls": getattr(self._issuer.executor, "calls", None)}
+        return {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out, "calls": self._issuer.calls}
 
     def _watch(self) -> None:
         """Ends the process when the client or the daemon is gone, however long the issuing thread stays in the driver."""
@@ -178,7 +177,7 @@ class Session:
             self.goodbye(str(message.get("reason", "the server stops")))
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
-            time.sleep(0.05)  # lets the issuing thread's last log line out; nothing depends on it
+            self._over.wait(0.2)  # the issuing thread's last log line
             _end(0)
         return True
 
