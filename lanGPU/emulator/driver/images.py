@@ -1,0 +1,98 @@
+"""Module images: finding the PTX in what the program hands over, and loading it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from lanGPU.driverapi.images import ENTRY_PTX, ImageKind, image_kind, locate, parse_fatbin
+from lanGPU.emulator.config import COMPUTE_CAPABILITY
+from lanGPU.emulator.driver.cabi import need
+from lanGPU.emulator.ptx import PtxModule, parse_module
+from lanGPU.emulator.results import INVALID_IMAGE, NO_BINARY_FOR_GPU, CuError
+from lanGPU.errors import ImageError
+
+if TYPE_CHECKING:
+    from lanGPU.emulator.driver.objects import Context
+    from lanGPU.emulator.driver.state import Driver
+    from lanGPU.emulator.memory import Allocation
+
+_ARCH: Final = COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1]
+
+
+class LoadedImage:
+    """One PTX module; in a context its globals have memory."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.ptx: PtxModule = parse_module(text)
+        self.globals: dict[str, Allocation] = {}
+
+    def load(self, d: Driver, context: Context) -> None:
+        """Gives the globals memory, with their initial bytes, and binds the code to it."""
+        ordinal = context.device.ordinal
+        try:
+            for name, info in self.ptx.globals.items():
+                self.globals[name] = d.memory.allocate(max(info.size, 1), ordinal, context=context)
+            addresses = {name: allocation.address for name, allocation in self.globals.items()}
+            for name, info in self.ptx.globals.items():
+                self._initialise(addresses[name], info.size, info.initial, info.relocations, addresses)
+            self.ptx.bind(addresses)
+        except BaseException:
+            self.unload(d)
+            raise
+
+    @staticmethod
+    def _initialise(address: int, size: int, initial: bytes, relocations: object, addresses: dict[str, int]) -> None:
+        ctypes.memset(address, 0, size)
+        if initial:
+            ctypes.memmove(address, initial, min(len(initial), size))
+        for relocation in relocations:  # type: ignore[attr-defined]
+            offset, name, addend = relocation
+            ctypes.c_uint64.from_address(address + offset).value = addresses[name] + addend
+
+    def unload(self, d: Driver) -> None:
+        """Gives the globals' memory back; nothing may run any more."""
+        for allocation in self.globals.values():
+            if d.memory.allocations.get(allocation.address) is allocation:
+                d.memory.forget(allocation)
+                d.memory.reclaim(allocation)
+        self.globals.clear()
+
+
+def read_image(pointer: int) -> bytes:
+    """The PTX text behind an image pointer: text itself, a fatbin or its wrapper.
+
+    Raises:
+        CuError: INVALID_IMAGE, or NO_BINARY_FOR_GPU for an image without PTX.
+    """
+    need(pointer)
+    steps = locate(pointer)
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(ctypes.string_at(*request))
+    except StopIteration as stop:
+        found = stop.value
+    except ImageError as exc:
+        raise CuError(INVALID_IMAGE, str(exc)) from exc
+    return ptx_of(ctypes.string_at(found.address, found.size))
+
+
+def ptx_of(image: bytes) -> bytes:
+    """The PTX text in a whole image; errors as `read_image`."""
+    try:
+        kind = image_kind(image)
+        if kind is ImageKind.PTX:
+            return image.partition(b"\0")[0]
+        if kind is ImageKind.CUBIN:
+            raise CuError(NO_BINARY_FOR_GPU, "the image is a cubin, machine code of an NVIDIA GPU; the emulated device runs PTX only")
+        entries = [entry for entry in parse_fatbin(image) if entry.kind == ENTRY_PTX]
+        if not entries:
+            raise CuError(NO_BINARY_FOR_GPU, "the fatbin holds no PTX, only machine code of NVIDIA GPUs; the emulated device runs PTX only")
+        # The newest that the device's capability covers, else the oldest there is: the emulator decides by instruction.
+        fitting = [entry for entry in entries if entry.arch <= _ARCH]
+        best = max(fitting, key=lambda e: e.arch) if fitting else min(entries, key=lambda e: e.arch)
+        return best.payload().partition(b"\0")[0]
+    except ImageError as exc:
+        raise CuError(INVALID_IMAGE, str(exc)) from exc
