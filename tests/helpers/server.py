@@ -206,10 +206,10 @@ class RawClient:
         self.connection.send_records(encode(table.BY_NAME[row], values, thread=thread))
         self.flush()
 
-    def send(self, row: str, *values: Value, thread: int = 0) -> int:
+    def send(self, row: str, *values: Value, thread: int = 0, flags: int = 0) -> int:
         """A call whose reply is read later; returns its token."""
         self._token += 1
-        self.connection.send_records(encode(table.BY_NAME[row], values, thread=thread, token=self._token))
+        self.connection.send_records(encode(table.BY_NAME[row], values, thread=thread, token=self._token, flags=flags))
         self.flush()
         return self._token
 
