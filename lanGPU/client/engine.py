@@ -39,7 +39,6 @@ from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.errors import LanGPUError
 from lanGPU.wire.connection import Buffer
-from lanGPU.wire.events import ReplyReceived
 from lanGPU.wire.handshake import Welcome
 from lanGPU.wire.records import RECORD_HEADER, REPLY_HEADER, Value, encode, pad8
 
@@ -149,7 +148,7 @@ class Engine:
         self.calls += 1
         row = BY_ID.get(request.api_id)
         if row is None:
-            self._log_once(f"api {request.api_id}", "warning", f"driver function number {request.api_id} is not in the table")
+            self.log_once(f"api {request.api_id}", "warning", f"driver function number {request.api_id} is not in the table")
             self._answer(slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
             return
         handler = HANDLERS.get(row.name)
@@ -159,7 +158,7 @@ class Engine:
         call = Call(self.state, self.state.thread(slot), row, request.args, request.flags, request.thread_pointer)
         if handler is None:
             if row.client:
-                self._log_once(row.name, "warning", f"{row.name} is not supported yet")
+                self.log_once(row.name, "warning", f"{row.name} is not supported yet")
                 self._answer(slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
                 return
             handler = fallback.generic
@@ -414,22 +413,22 @@ class Engine:
             self._send(piece.name, piece.values, run.slot, token, flags)
         return _SUSPENDED
 
-    def on_reply(self, reply: ReplyReceived) -> bool:
-        """Receiver: a reply came. False: it is not for a call of ours but for a slot. True if it was consumed.
+    def on_reply(self, thread: int, token: int, result: int, reply: memoryview) -> bool:
+        """Receiver: a reply (its header included) came. False: it is not for a call of ours but for a slot.
 
         The forwarder must be woken if `inbox` is not empty afterwards.
         """
-        pending = self._pending.pop(reply.thread << 32 | reply.token, None)
+        pending = self._pending.pop(thread << 32 | token, None) if self._pending else None
         if pending is None:
             return False
         if isinstance(pending, Run):
-            self.inbox.append((pending, effects.Reply(reply.result, bytes(reply.outputs) if not reply.result else b"")))
+            self.inbox.append((pending, effects.Reply(result, bytes(reply[REPLY_HEADER.size :]) if not result else b"")))
             return True
         fetching, piece = pending
-        if reply.result:
-            fetching.result = fetching.result or reply.result
+        if result:
+            fetching.result = fetching.result or result
         elif piece.length:
-            outputs = reply.outputs
+            outputs = reply[REPLY_HEADER.size :]
             if len(outputs) < piece.length:
                 fetching.result = fetching.result or CUDA_ERROR_UNKNOWN
             else:
@@ -450,11 +449,12 @@ class Engine:
 
     def _log_line(self, run: Run, effect: effects.LogLine) -> None:
         if effect.once:
-            self._log_once(effect.once, effect.level, effect.text)
+            self.log_once(effect.once, effect.level, effect.text)
         else:
             _log.log(_LEVELS.get(effect.level, logging.INFO), "%s", effect.text)
 
-    def _log_once(self, key: str, level: str, text: str) -> None:
+    def log_once(self, key: str, level: str, text: str) -> None:
+        """Write a line unless one with this key was written."""
         if key not in self._logged:
             self._logged.add(key)
             _log.log(_LEVELS.get(level, logging.INFO), "%s", text)

@@ -53,6 +53,9 @@ class Link:
 
 def send_buffers(sock: socket.socket, buffers: Sequence[Buffer]) -> int:
     """Send everything, in order; returns the number of bytes. Raises OSError."""
+    if len(buffers) == 1:
+        sock.sendall(buffers[0])
+        return len(buffers[0])
     total = sum(map(len, buffers))
     sent = sock.sendmsg(buffers[:_IOV_MAX]) if len(buffers) > _IOV_MAX else sock.sendmsg(buffers)
     if sent == total:

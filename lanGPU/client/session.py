@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -33,9 +34,9 @@ from lanGPU.driverapi.table import BY_ID
 from lanGPU.errors import ConnectionLostError, LanGPUError, RemoteProtocolError
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import Buffer
-from lanGPU.wire.frames import FrameType, encode_header
+from lanGPU.wire.frames import HEADER_BYTES, FrameType, encode_header
 from lanGPU.wire.handshake import Welcome
-from lanGPU.wire.records import FLAG_REPLY, RECORD_HEADER
+from lanGPU.wire.records import FLAG_REPLY, RECORD_HEADER, REPLY_HEADER
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,13 @@ _SLEEP_S: Final = 1.0
 """Longest sleep of the forwarder: only a safety net, every change rings."""
 _GOODBYE_S: Final = 2.0
 """How long an ended process's session may take to say goodbye before its socket is closed."""
+_COPIED_BYTES: Final = 16 * 1024
+_RECORDS_HEADER: Final = struct.Struct("<8sII")
+_RECORDS_PREFIX: Final = encode_header(FrameType.RECORDS, 0, 0)[:8]
+_FAST_REPLY: Final = struct.Struct("<8sIIIIiHH")
+"""A frame header and the header of the reply behind it."""
+_REPLY_PREFIX: Final = encode_header(FrameType.REPLY, 0, 0)[:8]
+_FAST_BYTES: Final = 64 * 1024
 _LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 
 Opener = Callable[[int, str], Link]
@@ -197,8 +205,7 @@ class Session:
         try:
             while not self._closing:
                 seen = ring.doorbell()
-                if self._work():
-                    continue
+                self._work()
                 ring.announce_sleep()
                 self._sleeping = True
                 if self._idle():
@@ -222,34 +229,31 @@ class Session:
             return False
         return self.ring.head == self.ring.tail and not self.ring.request_waits()
 
-    def _work(self) -> bool:
-        """One round of everything there is to do; False: there was nothing."""
-        done = self.engine.resume_ready()
+    def _work(self) -> None:
+        """One round of everything there is to do."""
+        if self.engine.inbox:
+            self.engine.resume_ready()
         if self._pongs:
             self._answer_pings()
         while (request := self.ring.take_request()) is not None:
-            done = True
             if request.position > self.ring.tail:
                 self._forward_records(request.position)
             self.engine.handle(request)
-        if self._forward_records(None):
-            done = True
+        self._forward_records(None)
         if self._lost is not None and not self._answered_loss:
             self._answered_loss = True
             self._fail_waiting(self._loss_result)
-            done = True
-        return done
 
-    def _forward_records(self, until: int | None) -> bool:
-        done = False
+    def _forward_records(self, until: int | None) -> None:
         while pieces := self.ring.peek(MAX_BULK_BYTES, until):
-            done = True
-            count = sum(map(len, pieces))
+            count = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
             if self._link is None or not self.state.initialised or self._lost is not None:
                 self._refuse_records(pieces, count)
             else:
                 try:
-                    self._send([encode_header(FrameType.RECORDS, 0, count), *pieces])
+                    header = _RECORDS_HEADER.pack(_RECORDS_PREFIX, 0, count)
+                    # A short copy costs less than a vectored send.
+                    self._send([header + pieces[0]] if count <= _COPIED_BYTES and len(pieces) == 1 else [header, *pieces])
                 except ConnectionLostError:
                     self._refuse_records(pieces, count)
                 else:
@@ -257,7 +261,6 @@ class Session:
             self.ring.advance(count)
             if until is not None and self.ring.tail >= until:
                 break
-        return done
 
     def _refuse_records(self, pieces: list[memoryview], count: int) -> None:
         """Nobody takes these records: whoever waits for one of them gets an error."""
@@ -272,7 +275,8 @@ class Session:
                 self.ring.answer_record(thread, reply_bytes(thread, token, result))
             elif self._lost is None:
                 row = BY_ID.get(api_id)
-                _log.warning("%s was called before cuInit", row.name if row else f"driver function {api_id}")
+                name = row.name if row else f"driver function {api_id}"
+                self.engine.log_once(f"early {api_id}", "warning", f"{name} was called before cuInit")
             at += size
 
     def _fail_waiting(self, result: int) -> None:
@@ -325,33 +329,58 @@ class Session:
     def _receive_events(self, link: Link) -> None:
         sock = link.sock
         connection = link.connection
-        engine = self.engine
-        ring = self.ring
         stats = self.stats
         for event in link.preread:
             if not self._on_event(event):
                 return
+        # What usually comes, whole short replies, takes no part in the connection's state: it is handed on without an event.
+        fast = bytearray(_FAST_BYTES)
+        view = memoryview(fast)
         while True:
-            count = sock.recv_into(connection.get_buffer())
+            if connection.buffered_bytes:
+                count = sock.recv_into(connection.get_buffer())
+                connection.buffer_received(count)
+            else:
+                count = sock.recv_into(fast)
+                at = self._deliver_short(fast, view, count)
+                if at < count:
+                    connection.receive_data(view[at:count])
+                elif not count:
+                    connection.receive_data(b"")
             stats.bytes_received += count
-            connection.buffer_received(count)
-            while (more := connection.next_event()) is not None:
-                event = more
-                if type(event) is ev.ReplyReceived:
-                    stats.replies += 1
-                    self._wait.arrived(stats.replies, clock_ns())
-                    if engine.on_reply(event):
-                        continue
-                    if event.thread >= MAX_THREADS or len(event.data) > lay.SLOT_DATA_BYTES:
-                        raise RemoteProtocolError(f"a reply of {len(event.data)} bytes for thread {event.thread}")
-                    if ring.token(event.thread) != event.token:
-                        _log.warning("a reply for call %d of thread %d, which does not wait for it", event.token, event.thread)
-                        continue
-                    ring.answer_record(event.thread, event.data)
-                elif not self._on_event(event):
+            while (received := connection.next_event()) is not None:
+                if type(received) is ev.ReplyReceived:
+                    self._deliver(received.thread, received.token, received.result, received.data)
+                elif not self._on_event(received):
                     return
-            if engine.inbox:
+            if self.engine.inbox:
                 self._wake()
+
+    def _deliver_short(self, data: bytearray, view: memoryview, end: int) -> int:
+        """Deliver the whole replies at the start of `data[:end]`; returns where something else begins."""
+        at = 0
+        while at + _FAST_REPLY.size <= end:
+            prefix, body, bulk, thread, token, result, _, zero = _FAST_REPLY.unpack_from(data, at)
+            after = at + HEADER_BYTES + bulk
+            if prefix != _REPLY_PREFIX or body or zero or bulk < REPLY_HEADER.size or after > end:
+                break
+            self._deliver(thread, token, result, view[at + HEADER_BYTES : after])
+            at = after
+        return at
+
+    def _deliver(self, thread: int, token: int, result: int, reply: memoryview) -> None:
+        """Hand a reply to the call that waits for it."""
+        stats = self.stats
+        stats.replies += 1
+        self._wait.arrived(stats.replies, clock_ns())
+        if self.engine.on_reply(thread, token, result, reply):
+            return
+        if thread >= MAX_THREADS or len(reply) > lay.SLOT_DATA_BYTES:
+            raise RemoteProtocolError(f"a reply of {len(reply)} bytes for thread {thread}")
+        if self.ring.token(thread) != token:
+            _log.warning("a reply for call %d of thread %d, which does not wait for it", token, thread)
+            return
+        self.ring.answer_record(thread, reply)
 
     def _on_event(self, event: ev.Event) -> bool:
         """Anything but a reply; False: the connection is over."""
