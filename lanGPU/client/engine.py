@@ -16,6 +16,7 @@ from lanGPU.client.calls import HANDLERS, effects, fallback, start
 from lanGPU.client.calls.registry import BEFORE_INIT
 from lanGPU.client.calls.state import Call, SessionState
 from lanGPU.client.memory import MemoryRefusedError, ProgramFaultError, ProgramMemory
+from lanGPU.client.pump_ir import AGENT_TOKEN
 from lanGPU.client.ring import (
     Request,
     Ring,
@@ -190,6 +191,11 @@ class Engine:
             for gen in (run.gen, *run.outer):
                 gen.close()
             self._finish(run, result)
+
+    @property
+    def waiting(self) -> bool:
+        """Replies to calls of ours are on their way."""
+        return bool(self._pending)
 
     @property
     def busy_slots(self) -> frozenset[int]:
@@ -368,7 +374,7 @@ class Engine:
     # --- records ---------------------------------------------------------------------------------------------------------
     def _next_token(self) -> int:
         self._token = self._token % 0x7FFF_FFFF + 1
-        return self._token
+        return self._token | AGENT_TOKEN
 
     def _send(self, name: str, values: Sequence[Value], thread: int, token: int, flags: int) -> None:
         self.shell.send_records(*encode_parts(name, values, thread=thread, token=token, flags=flags))

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lanGPU.client import layout as lay
+from lanGPU.client import pump
 from lanGPU.client.link import Link, address_text, open_session
 from lanGPU.client.registrar import Registrar, program_name
 from lanGPU.client.session import Session
@@ -93,6 +95,7 @@ def run(options: RunOptions) -> int:
         _check_writable(options.stats_json)
     link = open_session(options.host, options.port, program=os.path.basename(program), pid=os.getpid())
     try:
+        threading.Thread(target=pump.load, name="langpu-compile", daemon=True).start()
         shim = ensure()
         launcher = _Launcher(options, program, link, shim)
     except BaseException:

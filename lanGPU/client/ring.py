@@ -80,6 +80,11 @@ class Ring:
         os.close(self.fd)
         self.fd = -1
 
+    @property
+    def address(self) -> int:
+        """Where the shared memory lies in this process."""
+        return self._base
+
     def _fence(self) -> None:
         """Store-load barrier: taking a lock is a locked instruction (x86) or an acquire-release pair."""
         self._fence_lock.acquire()

@@ -5,6 +5,7 @@ writes replies into slots; it never sends, so a server that does not read cannot
 """
 
 import contextlib
+import ctypes
 import errno
 import logging
 import os
@@ -15,12 +16,14 @@ from collections.abc import Callable
 from typing import Final
 
 from lanGPU.client import layout as lay
+from lanGPU.client import pump, pump_ir
 from lanGPU.client.calls.state import SessionState, Symbols
 from lanGPU.client.engine import Engine, reply_bytes
 from lanGPU.client.link import Link, send_buffers
 from lanGPU.client.memory import MemoryRefusedError, ProgramFaultError, ProgramMemory
 from lanGPU.client.ring import Ring, RingCorruptError
-from lanGPU.client.stats import SessionStats, WaitClock, clock_ns
+from lanGPU.client.stats import SessionStats, clock_ns
+from lanGPU.client.syscalls import address_of
 from lanGPU.constants import (
     CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_NOT_INITIALIZED,
@@ -33,7 +36,7 @@ from lanGPU.constants import (
 from lanGPU.driverapi.table import BY_ID
 from lanGPU.errors import ConnectionLostError, LanGPUError, RemoteProtocolError
 from lanGPU.wire import events as ev
-from lanGPU.wire.connection import Buffer
+from lanGPU.wire.connection import Buffer, Connection
 from lanGPU.wire.frames import HEADER_BYTES, FrameType, encode_header
 from lanGPU.wire.handshake import Welcome
 from lanGPU.wire.records import FLAG_REPLY, RECORD_HEADER, REPLY_HEADER
@@ -92,8 +95,9 @@ class Session:
         self._failed_connect: LanGPUError | None = None
         self._answered_loss = False
         self._pongs: list[int] = []
-        self._wait = WaitClock()
-        self._asked = 0
+        self._native = pump.new_context(self.ring.address)
+        """Also holds the counters, which both the machine code and Python raise."""
+        self._native_buffer = bytearray(pump.RECEIVE_BYTES)
         self._receiver: threading.Thread | None = None
         self._forwarder = threading.Thread(target=self._forward, name=f"langpu-forward-{pid}", daemon=True)
 
@@ -114,6 +118,7 @@ class Session:
     def close(self) -> None:
         """The process ended (or must be given up): tell the server, free everything. May block for some seconds; call once."""
         self._closing = True
+        self._native.attention = 1
         self.ring.ring_doorbell()
         self._forwarder.join(_GOODBYE_S)
         if self._sock is not None:
@@ -127,7 +132,9 @@ class Session:
         if self._sock is not None:
             self._sock.close()
         self.stats.posted, self.stats.synchronous, self.stats.agent = self.ring.counts()
-        self.stats.wait_ns = self._wait.total_ns
+        native = self._native
+        self.stats.bytes_sent, self.stats.bytes_received = native.bytes_sent, native.bytes_received
+        self.stats.record_bytes, self.stats.replies, self.stats.wait_ns = native.record_bytes, native.replies, native.wait_ns
         self.ring.close()
 
     def abandon(self, result: int = CUDA_ERROR_CONTEXT_IS_DESTROYED) -> None:
@@ -164,6 +171,9 @@ class Session:
             raise
         self._link = link
         self._sock = link.sock
+        self._native.fd = link.sock.fileno()
+        self._native.buffer = address_of(self._native_buffer)
+        self._native.buffer_bytes = len(self._native_buffer)
         self.stats.connect_s = link.connect_s
         self.state.welcome = link.welcome
         self._receiver = threading.Thread(target=self._receive, name=f"langpu-receive-{self.pid}", daemon=True)
@@ -173,7 +183,7 @@ class Session:
     def waited(self, replies: int) -> None:
         """A call of the agent's waits for the server, for so many replies."""
         self.stats.agent_round_trips += 1
-        self._asked += replies
+        self._native.asked += replies
 
     def send_records(self, *buffers: Buffer) -> None:
         """Forwarder: send record bytes. Raises ConnectionLostError."""
@@ -184,16 +194,18 @@ class Session:
             assert self._link is not None
             self._link.connection.send_records(*buffers)
             self._send(self._link.connection.data_to_send())
-        self.stats.record_bytes += total
+        self._native.record_bytes += total
         if total > INLINE_MAX_BYTES:
             self.stats.bulk_up_bytes += total
 
     def _send(self, buffers: list[Buffer]) -> None:
         if self._lost is not None or self._sock is None:
             raise ConnectionLostError(str(self._lost or "not connected"))
-        self._wait.expect(self._asked + self.ring.count_synchronous(), clock_ns())
+        native = self._native
+        if not native.wait_since and native.asked + self.ring.count_synchronous() > native.replies:
+            native.wait_since = clock_ns()
         try:
-            self.stats.bytes_sent += send_buffers(self._sock, buffers)
+            native.bytes_sent += send_buffers(self._sock, buffers)
         except OSError as exc:
             error = ConnectionLostError(exc.strerror or str(exc))
             self._lose(error)
@@ -204,6 +216,15 @@ class Session:
         ring = self.ring
         try:
             while not self._closing:
+                loops = pump.ready() if self._serving else None
+                if loops is not None:
+                    self._native.attention = 0
+                    self._work()
+                    self._sleeping = True
+                    if self._serving and not self._needs_python():
+                        self._check_forward(loops.forward(ctypes.addressof(self._native)))
+                    self._sleeping = False
+                    continue
                 seen = ring.doorbell()
                 self._work()
                 ring.announce_sleep()
@@ -223,11 +244,26 @@ class Session:
             self._fail_waiting(CUDA_ERROR_UNKNOWN)
             self._goodbye()
 
+    @property
+    def _serving(self) -> bool:
+        """Records may go out without being looked at."""
+        return self.state.initialised and self._link is not None and self._lost is None
+
+    def _check_forward(self, code: int) -> None:
+        """What the machine code came back with."""
+        if code == pump_ir.FORWARD_CORRUPT:
+            self.ring.peek(0)
+            raise RingCorruptError("the ring's head and tail do not fit")
+        if code < 0:
+            self._lose(ConnectionLostError(os.strerror(-code)))
+
+    def _needs_python(self) -> bool:
+        """Something waits that is neither a record nor a request."""
+        return bool(self._closing or self._pongs or self.engine.inbox or (self._lost is not None and not self._answered_loss))
+
     def _idle(self) -> bool:
         """There is nothing to do; asked after sleep was announced."""
-        if self._closing or self._pongs or self.engine.inbox or (self._lost is not None and not self._answered_loss):
-            return False
-        return self.ring.head == self.ring.tail and not self.ring.request_waits()
+        return not self._needs_python() and self.ring.head == self.ring.tail and not self.ring.request_waits()
 
     def _work(self) -> None:
         """One round of everything there is to do."""
@@ -257,7 +293,7 @@ class Session:
                 except ConnectionLostError:
                     self._refuse_records(pieces, count)
                 else:
-                    self.stats.record_bytes += count
+                    self._native.record_bytes += count
             self.ring.advance(count)
             if until is not None and self.ring.tail >= until:
                 break
@@ -310,6 +346,7 @@ class Session:
     # --- receiver --------------------------------------------------------------------------------------------------------
     def _wake(self) -> None:
         """Have the forwarder look around."""
+        self._native.attention = 1
         if self._sleeping:
             self.ring.ring_doorbell()
 
@@ -329,7 +366,6 @@ class Session:
     def _receive_events(self, link: Link) -> None:
         sock = link.sock
         connection = link.connection
-        stats = self.stats
         for event in link.preread:
             if not self._on_event(event):
                 return
@@ -337,17 +373,17 @@ class Session:
         fast = bytearray(_FAST_BYTES)
         view = memoryview(fast)
         while True:
+            loops = pump.ready()
             if connection.buffered_bytes:
-                count = sock.recv_into(connection.get_buffer())
-                connection.buffer_received(count)
+                self._count_received(connection, sock.recv_into(connection.get_buffer()))
+            elif loops is not None and not self.engine.waiting:
+                self._receive_natively(loops, connection)
             else:
                 count = sock.recv_into(fast)
+                self._native.bytes_received += count
                 at = self._deliver_short(fast, view, count)
-                if at < count:
+                if at < count or not count:
                     connection.receive_data(view[at:count])
-                elif not count:
-                    connection.receive_data(b"")
-            stats.bytes_received += count
             while (received := connection.next_event()) is not None:
                 if type(received) is ev.ReplyReceived:
                     self._deliver(received.thread, received.token, received.result, received.data)
@@ -355,6 +391,22 @@ class Session:
                     return
             if self.engine.inbox:
                 self._wake()
+
+    def _count_received(self, connection: Connection, count: int) -> None:
+        self._native.bytes_received += count
+        connection.buffer_received(count)
+
+    def _receive_natively(self, loops: pump.Pump, connection: Connection) -> None:
+        """Let machine code deliver replies until something else comes, which the connection gets. Raises OSError."""
+        native = self._native
+        code = loops.receive(ctypes.addressof(native))
+        if code < 0:
+            raise OSError(-code, os.strerror(-code))
+        start, end = native.start, native.end
+        native.start = native.end = 0
+        connection.receive_data(memoryview(self._native_buffer)[start:end])
+        if code == pump_ir.RECEIVE_END:
+            connection.receive_data(b"")
 
     def _deliver_short(self, data: bytearray, view: memoryview, end: int) -> int:
         """Deliver the whole replies at the start of `data[:end]`; returns where something else begins."""
@@ -370,9 +422,11 @@ class Session:
 
     def _deliver(self, thread: int, token: int, result: int, reply: memoryview) -> None:
         """Hand a reply to the call that waits for it."""
-        stats = self.stats
-        stats.replies += 1
-        self._wait.arrived(stats.replies, clock_ns())
+        native = self._native
+        native.replies += 1
+        if native.wait_since and native.replies >= native.asked + self.ring.count_synchronous():
+            native.wait_ns += clock_ns() - native.wait_since
+            native.wait_since = 0
         if self.engine.on_reply(thread, token, result, reply):
             return
         if thread >= MAX_THREADS or len(reply) > lay.SLOT_DATA_BYTES:

@@ -42,32 +42,6 @@ class SessionStats:
         return self.synchronous + self.agent_round_trips
 
 
-class WaitClock:
-    """Measures how long something was waited for. `expect` belongs to the forwarder, `arrived` to the receiver."""
-
-    __slots__ = ("_arrived", "_expected", "_since", "total_ns")
-
-    def __init__(self) -> None:
-        self.total_ns = 0
-        self._expected = 0
-        self._arrived = 0
-        self._since = 0
-
-    def expect(self, replies: int, now: int) -> None:
-        """So many replies were asked for in all, the last of them now (ns)."""
-        if replies > self._expected:
-            if self._arrived >= self._expected:
-                self._since = now
-            self._expected = replies
-
-    def arrived(self, count: int, now: int) -> None:
-        """So many replies came in all (ns)."""
-        self._arrived = count
-        if count >= self._expected and self._since:
-            self.total_ns += now - self._since
-            self._since = 0
-
-
 def summary(sessions: Sequence[SessionStats], *, server: str, device: str, wall_s: float, exit_code: int) -> dict[str, object]:
     """The JSON object of `--stats-json`."""
 

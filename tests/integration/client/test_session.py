@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lanGPU.client import layout as lay
+from lanGPU.client import pump
 from lanGPU.client.link import Link, open_session
 from lanGPU.client.session import Session
 from lanGPU.client.symbols import ShimSymbols
@@ -51,10 +52,14 @@ class Bench:
         self.server.close()
 
 
-@pytest.fixture(params=["direct", "through the slot"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+@pytest.fixture(params=["native loops", "python loops", "through the slot"])
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    if request.param == "python loops":
+        monkeypatch.setattr(pump, "ready", lambda: None)
+    else:
+        assert pump.load() is not None
     made = Bench()
-    made.session.memory.direct = request.param == "direct"
+    made.session.memory.direct = request.param != "through the slot"
     yield made
     made.close()
     names = {thread.name for thread in threading.enumerate()}
