@@ -95,7 +95,6 @@ def run(options: RunOptions) -> int:
         _check_writable(options.stats_json)
     link = open_session(options.host, options.port, program=os.path.basename(program), pid=os.getpid())
     try:
-        threading.Thread(target=pump.load, name="langpu-compile", daemon=True).start()
         shim = ensure()
         launcher = _Launcher(options, program, link, shim)
     except BaseException:
@@ -127,6 +126,7 @@ class _Launcher:
         self.timed_out = False
         self.blocking = os.environ.get(ENV_BLOCKING, "") not in ("", "0")
         self._timers: list[asyncio.TimerHandle] = []
+        self._compiler: threading.Thread | None = None
 
     # --- sessions --------------------------------------------------------------------------------------------------------
     def _open(self, pid: int, program: str) -> Link:
@@ -141,6 +141,10 @@ class _Launcher:
         return open_session(self.options.host, self.options.port, program=program, pid=pid)
 
     def _make_session(self, pid: int, load_address: int) -> Session:
+        if self._compiler is None:
+            # Here, not earlier: threads made before SignalEvents would take the signals, and not every program uses CUDA.
+            self._compiler = threading.Thread(target=pump.load, name="langpu-compile")
+            self._compiler.start()
         return Session(
             pid,
             self._open,
@@ -192,6 +196,8 @@ class _Launcher:
             await registrar.close()
             while self._spare:
                 self._spare.pop().close()
+            if self._compiler is not None:
+                await asyncio.to_thread(self._compiler.join)
             signals.close()
         assert self.exit_code is not None
         code = EXIT_TIMEOUT if self.timed_out else self.exit_code
