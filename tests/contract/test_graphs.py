@@ -1,0 +1,184 @@
+"""Graphs, built node by node and captured from streams."""
+
+import ctypes
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers.device import BUMP, Buffer, Cuda
+
+U64, U32 = ctypes.c_uint64, ctypes.c_uint32
+
+
+class Bumps:
+    """Kernel node parameters that add a number to one place."""
+
+    def __init__(self, cuda: Cuda, pointer: Any) -> None:
+        self.cuda, self.pointer = cuda, pointer
+        self.function = cuda.function(BUMP, "bump")
+        self._keep: list[Buffer] = []
+
+    def params(self, by: int) -> Any:
+        buffer = Buffer(struct.pack("<QI", int(self.pointer), by))
+        self._keep.append(buffer)
+        node = self.cuda.CUDA_KERNEL_NODE_PARAMS()
+        node.func = self.function
+        node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimX = node.blockDimY = node.blockDimZ = 1
+        node.sharedMemBytes, node.kernelParams, node.extra = 0, 0, buffer.address
+        return node
+
+
+@pytest.fixture
+def counter(cuda: Cuda, context: Any) -> Any:
+    return cuda.put(np.zeros(1, np.uint32))
+
+
+@pytest.fixture
+def bumps(cuda: Cuda, counter: Any) -> Bumps:
+    return Bumps(cuda, counter)
+
+
+def test_nodes_run_in_the_order_of_their_edges(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph = cuda.cuGraphCreate(0)
+    memset = cuda.CUDA_MEMSET_NODE_PARAMS()
+    memset.dst, memset.elementSize, memset.width, memset.height, memset.value, memset.pitch = counter, 4, 1, 1, 100, 4
+    late = cuda.cuGraphAddKernelNode(graph, [], 0, bumps.params(5))
+    first = cuda.cuGraphAddMemsetNode(graph, [], 0, memset, context)
+    cuda.cuGraphAddDependencies(graph, [first], [late], [cuda.CUgraphEdgeData()], 1)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    for _ in range(3):
+        cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 105
+    assert len(cuda.cuGraphGetNodes(graph, 2)[0]) == 2
+    assert [int(n) for n in cuda.cuGraphGetRootNodes(graph, 1)[0]] == [int(first)]
+    assert cuda.cuGraphNodeGetType(late) == cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+    cuda.cuGraphDestroy(graph)
+    cuda.cuGraphLaunch(executable, 0)  # lives on without the graph
+    cuda.cuStreamSynchronize(0)
+    cuda.cuGraphExecDestroy(executable)
+
+
+def test_a_circle_is_refused(cuda: Cuda, context: Any) -> None:
+    graph = cuda.cuGraphCreate(0)
+    a = cuda.cuGraphAddEmptyNode(graph, [], 0)
+    b = cuda.cuGraphAddEmptyNode(graph, [a], 1)
+    edge = [cuda.CUgraphEdgeData()]
+    refused = cuda.fails("cuGraphAddDependencies", graph, [b], [a], edge, 1)
+    assert refused or cuda.fails("cuGraphInstantiate", graph, 0)  # a driver may notice only then
+    assert cuda.fails("cuGraphAddDependencies", graph, [a], [b], edge, 1) != 0  # is there already
+    cuda.cuGraphDestroy(graph)
+
+
+def test_an_executable_takes_new_parameters(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph = cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddKernelNode(graph, [], 0, bumps.params(1))
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuGraphExecKernelNodeSetParams(executable, node, bumps.params(10))
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 11
+    cuda.cuGraphKernelNodeSetParams(node, bumps.params(1000))  # the graph's node, not the executable's
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 21
+
+
+def test_copy_nodes(cuda: Cuda, context: Any) -> None:
+    a, b = cuda.put(np.arange(100, dtype=np.uint32)), cuda.put(np.zeros(100, np.uint32))
+
+    def params(source: Any) -> Any:
+        copy = cuda.CUDA_MEMCPY3D()
+        copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.srcDevice, copy.dstDevice, copy.srcPitch, copy.dstPitch = source, b, 400, 400
+        copy.srcHeight = copy.dstHeight = copy.Height = copy.Depth = 1
+        copy.WidthInBytes = 400
+        return copy
+
+    graph = cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddMemcpyNode(graph, [], 0, params(a), context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    assert (cuda.get(b, 100) == np.arange(100)).all()
+    other = cuda.put(np.full(100, 9, np.uint32))
+    cuda.cuGraphExecMemcpyNodeSetParams(executable, node, params(other), context)
+    cuda.cuGraphLaunch(executable, 0)
+    assert (cuda.get(b, 100) == 9).all()
+    assert int(cuda.cuGraphMemcpyNodeGetParams(node).srcDevice) == int(a)
+
+
+def test_a_child_graph_is_copied(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    child = cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddKernelNode(child, [], 0, bumps.params(3))
+    parent = cuda.cuGraphCreate(0)
+    first = cuda.cuGraphAddChildGraphNode(parent, [], 0, child)
+    cuda.cuGraphAddChildGraphNode(parent, [first], 1, child)
+    cuda.cuGraphDestroyNode(node)
+    executable = cuda.cuGraphInstantiate(parent, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 6
+
+
+def test_capture_makes_a_graph_and_runs_nothing(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    stream, other = cuda.cuStreamCreate(1), cuda.cuStreamCreate(1)
+    fork, join = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    cuda.cuMemsetD32Async(counter, 50, 1, stream)
+    cuda.cuEventRecord(fork, stream)
+    cuda.cuStreamWaitEvent(other, fork, 0)
+    cuda.launch(bumps.function, 1, 1, ((U64, counter), (U32, 1)), stream=other)
+    assert cuda.cuStreamIsCapturing(other) == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    cuda.cuEventRecord(join, other)
+    cuda.cuStreamWaitEvent(stream, join, 0)
+    cuda.launch(bumps.function, 1, 1, ((U64, counter), (U32, 2)), stream=stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert cuda.get(counter, 1)[0] == 0
+    assert len(cuda.cuGraphGetNodes(graph, 3)[0]) == 3
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.get(counter, 1)[0] == 53
+    for s in (stream, other):
+        assert cuda.cuStreamIsCapturing(s) == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+
+
+def test_what_breaks_a_capture(cuda: Cuda, context: Any) -> None:
+    stream = cuda.cuStreamCreate(1)
+    mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    cuda.cuStreamBeginCapture(stream, mode)
+    assert cuda.fails("cuStreamSynchronize", stream) == cuda.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    assert cuda.cuStreamIsCapturing(stream) == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_INVALIDATED
+    assert cuda.fails("cuStreamEndCapture", stream) == cuda.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    cuda.cuStreamBeginCapture(stream, mode)
+    assert cuda.fails("cuMemAlloc", 64) == cuda.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    assert cuda.fails("cuStreamEndCapture", stream) == cuda.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    assert cuda.fails("cuStreamEndCapture", stream) == cuda.CUresult.CUDA_ERROR_ILLEGAL_STATE
+    cuda.cuMemFree(cuda.cuMemAlloc(64))
+
+
+def test_work_that_does_not_come_back(cuda: Cuda, context: Any, counter: Any) -> None:
+    stream, other, fork = cuda.cuStreamCreate(1), cuda.cuStreamCreate(1), cuda.cuEventCreate(2)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.cuEventRecord(fork, stream)
+    cuda.cuStreamWaitEvent(other, fork, 0)
+    cuda.cuMemsetD32Async(counter, 1, 1, other)
+    assert cuda.fails("cuStreamEndCapture", stream) == cuda.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+
+
+def test_an_update_with_another_graph(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graphs = []
+    for by in (1, 20):
+        graph = cuda.cuGraphCreate(0)
+        cuda.cuGraphAddKernelNode(graph, [], 0, bumps.params(by))
+        graphs.append(graph)
+    executable = cuda.cuGraphInstantiate(graphs[0], 0)
+    cuda.cuGraphExecUpdate(executable, graphs[1])
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 20
+    different = cuda.cuGraphCreate(0)
+    assert cuda.fails("cuGraphExecUpdate", executable, different) == cuda.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
