@@ -7,7 +7,7 @@ import ctypes
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from lanGPU.constants import (
     CUDA_ERROR_INVALID_CONTEXT,
@@ -128,6 +128,19 @@ class Call:
         return self.translate(handles, self.words[index], self.row.args[index].handle)
 
 
+_Plan: TypeAlias = tuple[ApiFunction, struct.Struct, tuple[int, ...]]
+_plans: dict[int, _Plan] = {}
+
+
+def _plan(row: ApiFunction) -> _Plan:
+    """How to unpack the words of `row`, and which of its arguments have blobs; made once a row."""
+    plan = _plans.get(row.api_id)
+    if plan is None or plan[0] is not row:
+        with_blobs = tuple(i for i, arg in enumerate(row.args) if arg.kind in BLOB_KINDS)
+        plan = _plans[row.api_id] = (row, struct.Struct(f"<{len(row.args)}Q"), with_blobs)
+    return plan
+
+
 def decode(view: memoryview, rows: Mapping[int, ApiFunction]) -> Call:
     """The record at the start of `view`.
 
@@ -140,16 +153,16 @@ def decode(view: memoryview, rows: Mapping[int, ApiFunction]) -> Call:
     row = rows.get(api_id)
     if row is None:
         raise LocalProtocolError(f"api_id {api_id:#x} is unknown")
-    n = len(row.args)
-    at = RECORD_HEADER.size + 8 * n
+    _, unpacker, with_blobs = _plan(row)
+    at = RECORD_HEADER.size + unpacker.size
     if size % 8 or size < at or size > min(MAX_RECORD_BYTES, len(view)) or thread >= MAX_THREADS:
         raise LocalProtocolError(f"{row.name}: the record's header is corrupt")
-    words = list(struct.unpack_from(f"<{n}Q", view, RECORD_HEADER.size))
-    blobs: list[memoryview | None] = [None] * n
-    for i, arg in enumerate(row.args):
-        if arg.kind in BLOB_KINDS and words[i] != NULL_WORD:
+    words = list(unpacker.unpack_from(view, RECORD_HEADER.size))
+    blobs: list[memoryview | None] = [None] * len(words)
+    for i in with_blobs:
+        if words[i] != NULL_WORD:
             if words[i] > size - at:
-                raise LocalProtocolError(f"{row.name}: {arg.name} is longer than its record")
+                raise LocalProtocolError(f"{row.name}: {row.args[i].name} is longer than its record")
             blobs[i] = view[at : at + words[i]]
             at += pad8(words[i])
     if at != size:

@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 _DIRECT_BYTES: Final = 16 * 1024
 """From here up a reply's outputs are sent from where they lie instead of being copied behind the executor's output."""
 
+_QUERIES: Final = {HandleType.STREAM: "cuStreamQuery", HandleType.EVENT: "cuEventQuery"}
+"""What says whether waiting for an object would return at once."""
+
 Answer: TypeAlias = tuple[int, Buffer]
 """CUresult and outputs of a call."""
 ServerCall: TypeAlias = Callable[["Issuer", Call], Answer | None]
@@ -191,6 +194,8 @@ class Issuer:
     def _generic(self, call: Call) -> Answer | None:
         """A row without a hand-written side that the executor handed back: one that may block."""
         self.executor.ensure_thread(call.thread)
+        if len(call.words) == 1 and call.row.args[0].kind is ArgKind.HANDLE:
+            return self._synchronize(call, call.row.args[0].handle)
         ready = self.is_ready(call)
         if not ready:
             call = call.detached()
@@ -201,6 +206,13 @@ class Issuer:
             lambda: self.driver.call(call.symbol, *prepared.args),
             lambda result: prepared.finish(self.executor, result),
         )
+
+    def _synchronize(self, call: Call, handle_type: HandleType) -> Answer | None:
+        """cuStreamSynchronize, cuEventSynchronize and their like: one handle, no outputs. The call that programs wait for most."""
+        real = call.translate(self.executor, call.words[0], handle_type)
+        query = _QUERIES.get(handle_type)
+        ready = query is not None and self.driver.call(query, real) != CUDA_ERROR_NOT_READY
+        return self.wait(call, ready, lambda: self.driver.call(call.symbol, real), lambda _: b"")
 
     def is_ready(self, call: Call) -> bool:
         """Whether `call` would return at once: its stream or event has nothing left to do (or fails, which is also at once)."""

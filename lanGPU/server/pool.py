@@ -22,6 +22,14 @@ _RESTART_DELAY_S: Final = 1.0
 """Between attempts to warm a worker that dies at its start, so that a broken driver does not become a fork loop."""
 
 
+def _error_class(name: str) -> type[LanGPUError]:
+    """The error that a worker named, where it is made from a message."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, LanGPUError) and not issubclass(kind, DriverError):
+        return kind
+    return LanGPUError
+
+
 class WorkerProcess:
     """One worker: started by `start`, gone when `exited` is set."""
 
@@ -112,9 +120,7 @@ class WorkerProcess:
             self.kill()
             raise TransportTimeoutError(f"the worker process did not start within {START_TIMEOUT_S:.0f} s") from exc
         if message["type"] == "failed":
-            kind = getattr(errors, str(message["error"]), None)
-            takes_message = isinstance(kind, type) and issubclass(kind, LanGPUError) and not issubclass(kind, DriverError)
-            raise (kind if takes_message else LanGPUError)(message["message"], hint=message["hint"])
+            raise _error_class(str(message["error"]))(message["message"], hint=message["hint"])
         if message["type"] == "died":
             raise LanGPUError(f"the worker process ended at its start (status {self.returncode})", hint="its own words are above")
         return message
