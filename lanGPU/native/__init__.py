@@ -1,0 +1,1 @@
+"""Machine code and ELF files that lanGPU makes by itself."""
