@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lanGPU.driverapi.signatures import HEADERS
 from lanGPU.errors import ConfigError
 
 DEVICES_VARIABLE: Final = "LANGPU_EMULATE_DEVICES"
@@ -15,8 +16,8 @@ MIN_MEMORY_BYTES: Final = 16 * 1024 * 1024
 DEVICE_NAME: Final = "lanGPU emulated device"
 COMPUTE_CAPABILITY: Final = (7, 5)
 """PTX for 7.5 has no tensor-memory or cluster instructions, and every current compiler still targets it."""
-DRIVER_VERSION: Final = 13000
-"""What cuDriverGetVersion reports; CUDA 12 and 13 programs both accept it."""
+DRIVER_VERSION: Final = max(HEADERS)
+"""What cuDriverGetVersion reports: the newest headers that the API table knows. Programs of older versions accept it."""
 _UUID_SPACE: Final = uuid.UUID("8c1d7f0e-6a53-4b0e-9d57-2f6f0a5c9e41")
 
 

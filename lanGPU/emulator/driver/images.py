@@ -43,13 +43,15 @@ class LoadedImage:
             raise
 
     @staticmethod
-    def _initialise(address: int, size: int, initial: bytes, relocations: object, addresses: dict[str, int]) -> None:
+    def _initialise(
+        address: int, size: int, initial: bytes, relocations: list[tuple[int, int, str, int]], addresses: dict[str, int]
+    ) -> None:
         ctypes.memset(address, 0, size)
         if initial:
             ctypes.memmove(address, initial, min(len(initial), size))
-        for relocation in relocations:  # type: ignore[attr-defined]
-            offset, name, addend = relocation
-            ctypes.c_uint64.from_address(address + offset).value = addresses[name] + addend
+        for offset, width, name, addend in relocations:
+            value = (addresses[name] + addend) & (1 << 8 * width) - 1
+            ctypes.memmove(address + offset, value.to_bytes(width, "little"), width)
 
     def unload(self, d: Driver) -> None:
         """Gives the globals' memory back; nothing may run any more."""

@@ -4,6 +4,7 @@ Not a part of the package: Python's `site` imports it by name, before the progra
 A Python without lanGPU (a child process in another environment) goes on without a CUDA device.
 """
 
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -11,9 +12,9 @@ import sys
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _hidden_by_us() -> None:
-    """Runs the next sitecustomize on the path, as Python would have done without us."""
-    spec = importlib.util.find_spec("sitecustomize")
+def _run_the_hidden_one() -> None:
+    """Runs the next sitecustomize on the path, which becomes `sitecustomize` as if we were not there."""
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module
@@ -25,5 +26,4 @@ if importlib.util.find_spec("lanGPU") is not None:
     from lanGPU.emulator.program import start
 
     start()
-del sys.modules["sitecustomize"]
-_hidden_by_us()
+_run_the_hidden_one()
