@@ -76,8 +76,8 @@ def binary_cases(kind: str) -> Iterator[Case]:
 
 def unary_cases(kind: str) -> Iterator[Case]:
     if kind[0] == "s":
-        yield Case(f"abs.{kind}", kind, f"abs.{kind} {{d}}, {{a}};", on_values(kind, abs))
-        yield Case(f"neg.{kind}", kind, f"neg.{kind} {{d}}, {{a}};", on_values(kind, lambda a: -a))
+        yield Case(f"abs.{kind}", kind, f"abs.{kind} {{d}}, {{a}};", on_values(kind, lambda a, b: abs(a)))
+        yield Case(f"neg.{kind}", kind, f"neg.{kind} {{d}}, {{a}};", on_values(kind, lambda a, b: -a))
 
 
 def ternary_cases(kind: str) -> Iterator[Case]:
