@@ -4,13 +4,14 @@
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lanGPU.emulator.ptx.allocations import AllocationMap
 from lanGPU.emulator.ptx.parser import Outline, parse_outline
 from lanGPU.emulator.ptx.runtime import CompiledKernel, Fault
 from lanGPU.emulator.ptx.syntax import Function, PtxSyntaxError, Variable
-from lanGPU.emulator.ptx.unit import Unit
+from lanGPU.emulator.ptx.unit import Unit, function_addresses
 
 __all__ = ["AllocationMap", "CompiledKernel", "Fault", "GlobalInfo", "KernelInfo", "PtxModule", "PtxSyntaxError", "parse_module"]
 
@@ -23,12 +24,22 @@ class KernelInfo:
     params: list[tuple[int, int]]
     """(offset, size) of each parameter in the packed buffer."""
     param_bytes: int
-    shared_bytes: int
-    local_bytes: int
     max_threads: int
     """From .maxntid or .reqntid; 1024 otherwise."""
     reqntid: tuple[int, int, int] | None
     line: int
+    measure: Callable[[], tuple[int, int]] = field(repr=False, compare=False)
+    """Parses the body for (shared, local) bytes."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of the kernel and the functions it calls."""
+        return self.measure()[0]
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory a thread, of the kernel itself."""
+        return self.measure()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class PtxModule:
         self._outline = outline
         self._addresses: dict[str, int] = {}
         self._compiled: dict[str, CompiledKernel] = {}
+        self._measured: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self.version = outline.version
         self.target = outline.target
@@ -75,7 +87,18 @@ class PtxModule:
         if required:
             x, y, z = (*required, 1, 1)[:3]
             shape = (x, y, z)
-        return KernelInfo(function.name, params, offset, 0, 0, threads, shape, function.line)
+        return KernelInfo(function.name, params, offset, threads, shape, function.line, lambda: self._sizes(function.name))
+
+    def _sizes(self, name: str) -> tuple[int, int]:
+        if name not in self._measured:
+            unit = Unit(self._outline, name)
+            self._measured[name] = (unit.shared_bytes, unit.kernel_local_bytes)
+        return self._measured[name]
+
+    @property
+    def function_addresses(self) -> dict[str, int]:
+        """Addresses of device functions, for tables of function pointers in module variables."""
+        return function_addresses(self._outline)
 
     def bind(self, addresses: dict[str, int]) -> None:
         """Device addresses of module variables; to be given before the kernels that use them are compiled."""
@@ -98,9 +121,7 @@ class PtxModule:
 
 
 def _global(variable: Variable) -> GlobalInfo:
-    return GlobalInfo(
-        variable.name, variable.size, variable.align, variable.space, variable.initial, variable.relocations, variable.extern
-    )
+    return GlobalInfo(variable.name, variable.size, variable.align, variable.space, variable.initial, variable.relocations, variable.extern)
 
 
 def parse_module(text: bytes) -> PtxModule:

@@ -6,6 +6,7 @@ kernel which still runs on another thread never sees one half-changed; `hold` ke
 
 import ctypes
 import threading
+from array import array
 from bisect import bisect_left, bisect_right
 
 
@@ -14,7 +15,8 @@ class AllocationMap:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._words = array("Q", [0])
+        """The table itself; copied as a whole when it changed."""
         self._lock = threading.Lock()
         self._table: ctypes.Array[ctypes.c_uint64] | None = None
 
@@ -28,10 +30,11 @@ class AllocationMap:
             return
         with self._lock:
             index = bisect_left(self._starts, address)
-            if (index < len(self._starts) and self._starts[index] < address + size) or (index > 0 and self._ends[index - 1] > address):
+            if (index < len(self._starts) and self._starts[index] < address + size) or (index > 0 and self._words[2 * index] > address):
                 raise ValueError(f"{address:#x}+{size:#x} overlaps a known interval")
             self._starts.insert(index, address)
-            self._ends.insert(index, address + size)
+            self._words[2 * index + 1 : 2 * index + 1] = array("Q", [address, address + size])
+            self._words[0] = len(self._starts)
             self._table = None
 
     def remove(self, address: int) -> None:
@@ -44,27 +47,24 @@ class AllocationMap:
             index = bisect_left(self._starts, address)
             if index == len(self._starts) or self._starts[index] != address:
                 raise KeyError(address)
-            del self._starts[index], self._ends[index]
+            del self._starts[index]
+            del self._words[2 * index + 1 : 2 * index + 3]
+            self._words[0] = len(self._starts)
             self._table = None
 
     def find(self, address: int) -> tuple[int, int] | None:
         """(start, size) of the interval around `address`."""
         with self._lock:
             index = bisect_right(self._starts, address) - 1
-            if index < 0 or address >= self._ends[index]:
+            if index < 0 or address >= self._words[2 * index + 2]:
                 return None
-            return self._starts[index], self._ends[index] - self._starts[index]
+            return self._starts[index], self._words[2 * index + 2] - self._starts[index]
 
     def hold(self) -> "ctypes.Array[ctypes.c_uint64]":
         """The current native table; unchanged and alive as long as the caller keeps it."""
         with self._lock:
             if self._table is None:
-                table = (ctypes.c_uint64 * (1 + 2 * len(self._starts)))()
-                table[0] = len(self._starts)
-                for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
-                    table[1 + 2 * i] = start
-                    table[2 + 2 * i] = end
-                self._table = table
+                self._table = (ctypes.c_uint64 * len(self._words)).from_buffer_copy(self._words)
             return self._table
 
     @property

@@ -32,7 +32,9 @@ WORKERS: Final = 172  # i32: what %nsmid answers
 GRIDID: Final = 176  # i64
 GLOBALS: Final = 184  # ptr: addresses of the module variables that the kernel uses
 BARRIERS: Final = 192  # 16 x (i32 arrived, i32 popc of the last release, i32 participants of it, i32 0)
-SITES: Final = 448  # per access site: (i64 start, i64 end) of the interval last hit
+DEPTH: Final = 448  # i32: calls of recursive functions that are open
+ACTIVE: Final = 456  # ptr: i32, helpers at work
+SITES: Final = 512  # per access site: (i64 start, i64 end) of the interval last hit
 SITE_BYTES: Final = 16
 
 # --- record -----------------------------------------------------------------------------------------------------------
@@ -65,3 +67,5 @@ FAULT_MISALIGNED: Final = 2
 FAULT_TRAP: Final = 3
 FAULT_DEADLOCK: Final = 4
 FAULT_LOCAL_OVERFLOW: Final = 5
+FAULT_STACK_OVERFLOW: Final = 6
+FAULT_BAD_CALL: Final = 7

@@ -42,6 +42,10 @@ OPERATIONS: Final[dict[str, Operation]] = {}
 """First word of the opcode → how it is lowered."""
 
 
+MAX_DEPTH: Final = 1024
+"""Open calls of recursive functions: a worker's native stack of 8 MiB holds that many frames of 8 KiB."""
+
+
 def operation(*names: str) -> Callable[[Operation], Operation]:
     """Registers a lowering function."""
 
@@ -160,6 +164,12 @@ class FunctionLowering(Helpers):
         self.lines.append(f"  {name} = {text}")
         return name
 
+    def scratch(self, kind: str) -> str:
+        """A place in the stack frame, made once however often the instruction runs."""
+        name = "%" + self.fresh("scratch")
+        self._scratch.append((name, kind))
+        return name
+
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
 
@@ -190,6 +200,7 @@ class FunctionLowering(Helpers):
 
     def _pass(self) -> str:
         self.lines = []
+        self._scratch: list[tuple[str, str]] = []
         instructions = self.body.instructions
         at: dict[int, list[str]] = {}
         for name, index in self.body.labels.items():
@@ -238,6 +249,7 @@ class FunctionLowering(Helpers):
         for name, kind in self.body.registers.items():
             if any(name in s for s in self._uses) or any(name in s for s in self._defs):
                 head.append(f"  {self._place(name)} = alloca {llvm_type(kind)}")
+        head.extend(f"  {name} = alloca {kind}, align 8" for name, kind in self._scratch)
         for name, variable in self._param_arrays.items():
             head.append(f'  %"p.{name}" = alloca [{max(1, variable.size)} x i8], align {max(8, variable.align)}')
         if self.uses_carry:
@@ -259,6 +271,14 @@ class FunctionLowering(Helpers):
                     value = self.op(f'load {llvm_type(variable.type)}, ptr %"a.{variable.name}"')
                     if any(variable.name in s for s in (*self._uses, *self._defs)):
                         self.emit(f"store {llvm_type(variable.type)} {value}, ptr {self._place(variable.name)}")
+        if not self.function.entry and self.function.name in self.unit.recursive:
+            depth = self.bin("add", "i32", self.load_field(c.DEPTH, "i32"), 1)
+            self.store_field(c.DEPTH, "i32", depth)
+            bad, good = self.fresh("deep"), self.fresh("shallow")
+            self.emit(f"br i1 {self.bin('icmp ugt', 'i32', depth, MAX_DEPTH)}, label %{bad}, label %{good}")
+            self.label(bad)
+            self.fault(c.FAULT_STACK_OVERFLOW, "0", self.function.line)
+            self.label(good)
         if self.local_bytes and not self.synchronises:
             # Local memory lies in the worker's arena; the caller's part ends where ours begins.
             bottom = self.load_field(c.ARENA_TOP, "ptr")
@@ -435,12 +455,12 @@ class FunctionLowering(Helpers):
         name = symbol.name
         variable = self.body.variables.get(name) or self.unit.variables.get(name)
         if variable is None:
-            if name in self.unit.functions:
-                raise Unsupported(f"the address of function {name} is not supported")
+            if name in self.unit.function_addresses:
+                return str(self.unit.function_addresses[name])
             parameter = self.find_parameter(name)
             if parameter is not None:
                 return self._plus(self.op(f"ptrtoint ptr {parameter[0]} to i64"), symbol.offset)
-            raise Unsupported(f"{name} is not declared")
+            raise PtxSyntaxError(self.body.instructions[self.index].line, f"{name} is not declared")
         if variable.space == "shared":
             return str(self.unit.shared_offset(variable) + symbol.offset)
         if variable.space == "local":
@@ -503,6 +523,8 @@ class FunctionLowering(Helpers):
                     self._uses[min(self.index, len(self._uses) - 1)].add(variable.name)
                     value = self.op(f"load {kind}, ptr {self._place(variable.name)}")
                     self.emit(f'store {kind} {value}, ptr %"a.{variable.name}"')
+            if self.function.name in self.unit.recursive:
+                self.store_field(c.DEPTH, "i32", self.bin("sub", "i32", self.load_field(c.DEPTH, "i32"), 1))
         if self.local_bytes and not self.synchronises:
             self.store_field(c.ARENA_TOP, "ptr", "%depot")
         self.emit("ret i32 0")

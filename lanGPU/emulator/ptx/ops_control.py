@@ -5,7 +5,7 @@ Source: PTX ISA, "Control Flow Instructions", "Parallel Synchronization and Comm
 
 from lanGPU.emulator.ptx import context as c
 from lanGPU.emulator.ptx.lowering import FunctionLowering, Modifiers, Unsupported, check_count, is_signed, llvm_type, operation, pair
-from lanGPU.emulator.ptx.syntax import TYPE_BITS, Group, Instruction, Operand, Register, Symbol
+from lanGPU.emulator.ptx.syntax import TYPE_BITS, Function, Group, Instruction, Operand, Register, Symbol
 
 
 @operation("bra")
@@ -76,15 +76,50 @@ def call(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     returns: tuple[Operand, ...] = ()
     if operands and isinstance(operands[0], Group):
         returns = operands.pop(0).items  # type: ignore[union-attr]
-    if not operands or not isinstance(operands[0], Symbol):
-        raise Unsupported("an indirect call")
-    name = operands.pop(0).name  # type: ignore[union-attr]
+    if not operands:
+        raise Unsupported("a call without a target")
+    target = operands.pop(0)
     arguments: tuple[Operand, ...] = ()
     if operands and isinstance(operands[0], Group):
         arguments = operands[0].items
-    callee = f.unit.callee(f, name)
+    if isinstance(target, Symbol):
+        _call_one(f, f.unit.callee(f, target.name), returns, arguments)
+        return
+    if not isinstance(target, Register):
+        raise Unsupported("this target of a call")
+    # Through a pointer: function addresses are numbers, so the call is a choice among the functions that fit.
+    address = f.value(target, "u64")
+    done = f.fresh("called")
+    for function in f.unit.targets():
+        if not _fits(f, function, returns, arguments):
+            continue
+        this, other = f.fresh("this"), f.fresh("other")
+        same = f.bin("icmp eq", "i64", address, f.unit.function_addresses[function.name])
+        f.emit(f"br i1 {same}, label %{this}, label %{other}")
+        f.label(this)
+        _call_one(f, function, returns, arguments)
+        f.emit(f"br label %{done}")
+        f.label(other)
+    f.fault(c.FAULT_BAD_CALL, address, i.line)
+    f.label(done)
+
+
+def _fits(f: FunctionLowering, callee: Function, returns: tuple[Operand, ...], arguments: tuple[Operand, ...]) -> bool:
     if len(callee.params) != len(arguments) or len(callee.returns) != len(returns):
-        raise Unsupported(f"{name} with another number of parameters than it declares")
+        return False
+    for operand, variable in zip((*returns, *arguments), (*callee.returns, *callee.params), strict=True):
+        if isinstance(operand, Symbol):
+            found = f.find_parameter(operand.name)
+            if found is None or found[1] != variable.size:
+                return False
+        elif f.width_of(operand) != TYPE_BITS[variable.type]:
+            return False
+    return True
+
+
+def _call_one(f: FunctionLowering, callee: Function, returns: tuple[Operand, ...], arguments: tuple[Operand, ...]) -> None:
+    if len(callee.params) != len(arguments) or len(callee.returns) != len(returns):
+        raise Unsupported(f"{callee.name} with another number of parameters than it declares")
     pointers = []
     results = []
     for operand, variable in zip((*returns, *arguments), (*callee.returns, *callee.params), strict=True):
@@ -95,14 +130,14 @@ def call(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
             pointers.append(found[0])
             continue
         kind = llvm_type(variable.type)
-        place = f.op(f"alloca {kind}, align 8")
+        place = f.scratch(kind)
         if operand in returns and isinstance(operand, Register):
             results.append((operand, variable.type, place))
         else:
             f.emit(f"store {kind} {f.value(operand, variable.type)}, ptr {place}")
         pointers.append(place)
     text = "".join(f", ptr {p}" for p in pointers)
-    status = f.op(f'call i32 @"{name}"(ptr %ctx, i32 %tx, i32 %ty, i32 %tz, ptr %rec{text})')
+    status = f.op(f'call i32 @"{callee.name}"(ptr %ctx, i32 %tx, i32 %ty, i32 %tz, ptr %rec{text})')
     bad, good = f.fresh("fault"), f.fresh("returned")
     f.emit(f"br i1 {f.bin('icmp ne', 'i32', status, 0)}, label %{bad}, label %{good}, !prof !1")
     f.label(bad)

@@ -27,7 +27,10 @@ def convert(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         _pack_halves(f, i, to, source, rounding, relu=relu, ftz=ftz, saturate=saturate)
         return
     check_count(i, 2)
-    if rounding == "rna" or to == "tf32" or to[0] == "b" and to != "bf16":
+    if to == "tf32":
+        _to_tf32(f, i, source, rounding, plain=not (relu or ftz or saturate))
+        return
+    if rounding == "rna" or (to[0] == "b" and to != "bf16"):
         raise Unsupported("this conversion")
     d, a = i.operands
     x = f.value(a, source)
@@ -48,6 +51,25 @@ def convert(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
             raise Unsupported("rounding between integers")
         result = _integer_to_integer(f, to, source, x, saturate=saturate)
     f.write(d, to, result)
+
+
+def _to_tf32(f: FunctionLowering, i: Instruction, source: str, rounding: str, *, plain: bool) -> None:
+    """An f32 with 10 fraction bits: rounded on its bits, the rest zero."""
+    if source != "f32" or not plain or rounding not in ("rna", "rn", "rz"):
+        raise Unsupported("this conversion to tf32")
+    x = f.value(i.operands[1], "f32")
+    bits = f.cast("bitcast", "float", x, "i32")
+    bias = "0"
+    if rounding == "rna":
+        bias = "4096"
+    elif rounding == "rn":
+        bias = f.bin("add", "i32", f.bin("and", "i32", f.bin("lshr", "i32", bits, 13), 1), 4095)
+    rounded = f.bin("and", "i32", f.bin("add", "i32", bits, bias), -8192)
+    size = f.bin("and", "i32", bits, 0x7FFFFFFF)
+    infinite = f.bin("icmp eq", "i32", size, 0x7F800000)
+    value = f.select(infinite, "i32", bits, rounded)
+    nan = f.bin("fcmp uno", "float", x, x)
+    f.write(i.operands[0], "b32", f.select(nan, "i32", str(0x7FFFE000), value))
 
 
 def _relu(f: FunctionLowering, to: str, x: str) -> str:
@@ -171,8 +193,10 @@ def _float_to_float(f: FunctionLowering, to: str, source: str, x: str, rounding:
             wide = x if source == "f64" else f.cast("fpext", "float", x, "double")
             half = _half_from_double(f, to, wide, rounding)
             return _saturate_half(f, to, half) if saturate else half
-        x = f.cast("fptrunc", "double", x, "float") if rounding == "rn" else f.call(
-            "float", "ptx.cvt.f32.f64", f"double {x}", f"i32 {ROUNDINGS[rounding]}"
+        x = (
+            f.cast("fptrunc", "double", x, "float")
+            if rounding == "rn"
+            else f.call("float", "ptx.cvt.f32.f64", f"double {x}", f"i32 {ROUNDINGS[rounding]}")
         )
     if ftz and to == "f32":
         x = f.flush(x)

@@ -143,8 +143,11 @@ def transcendental(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         raise Unsupported("this type")
     if ftz and not kind.startswith("bf16"):
         raise Unsupported(".ftz of halves")
-    f.write(i.operands[0], kind, f.map_halves(kind, [i.operands[1]], lambda k, v: f.float_to_half(
-        k, f.op(f"call float @{name}(float {f.half_to_float(k, v[0])})"))))
+    f.write(
+        i.operands[0],
+        kind,
+        f.map_halves(kind, [i.operands[1]], lambda k, v: f.float_to_half(k, f.op(f"call float @{name}(float {f.half_to_float(k, v[0])})"))),
+    )
 
 
 @operation("testp")
@@ -177,9 +180,9 @@ def float_minmax(f: FunctionLowering, i: Instruction, m: Modifiers, kind: str) -
     """min, max: a NaN gives the other operand (both: the canonical NaN); with .NaN a NaN wins; -0 is below +0."""
     ftz = m.flag("ftz")
     propagate = m.flag("NaN")
-    absolute = m.flag("xorsign")
-    if absolute:
-        raise Unsupported(".xorsign.abs")
+    xorsign = m.flag("xorsign")
+    if m.flag("abs") != xorsign or (xorsign and kind != "f32"):
+        raise Unsupported(".xorsign.abs of this type")
     if len(i.operands) != 3:
         raise Unsupported("three inputs")
     d, a, b = i.operands
@@ -193,6 +196,13 @@ def float_minmax(f: FunctionLowering, i: Instruction, m: Modifiers, kind: str) -
         x, y = f.value(a, kind), f.value(b, kind)
         if ftz:
             x, y = f.flush(x, kind), f.flush(y, kind)
+        if xorsign:  # the smaller or larger magnitude, with the sign of the product
+            sign = f.bin("xor", "i32", f.cast("bitcast", "float", x, "i32"), f.cast("bitcast", "float", y, "i32"))
+            x, y = (f.call("float", "llvm.fabs.f32", f"float {v}") for v in (x, y))
+            value = one(t, kind, x, y)
+            signed = f.call("float", "llvm.copysign.f32", f"float {value}", f"float {f.cast('bitcast', 'i32', sign, 'float')}")
+            f.write(d, kind, f.canonical(signed, kind))
+            return
         f.write(d, kind, f.canonical(one(t, kind, x, y), kind))
         return
     if ftz and kind.startswith("bf16"):

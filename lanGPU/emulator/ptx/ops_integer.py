@@ -427,10 +427,7 @@ def logic3(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     value = "0"
     for row in range(8):
         if number >> row & 1:
-            terms = [
-                v if row >> bit & 1 else f.op(f"xor i32 {v}, -1")
-                for v, bit in ((a, 2), (b, 1), (c, 0))
-            ]
+            terms = [v if row >> bit & 1 else f.op(f"xor i32 {v}, -1") for v, bit in ((a, 2), (b, 1), (c, 0))]
             term = f.op(f"and i32 {f.op(f'and i32 {terms[0]}, {terms[1]}')}, {terms[2]}")
             value = f.op(f"or i32 {value}, {term}")
     f.write(d, "b32", value)
@@ -620,4 +617,3 @@ def move(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     d, a = i.operands
     widen = isinstance(a, Register) and a.name.startswith("%") and a.name not in f.body.registers
     f.write(d, kind, f.value(a, kind, extend=widen))
-

@@ -54,9 +54,8 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
         low = f.bin("and", "i64", address, size - 1)
         _require(f, f.bin("icmp eq", "i64", low, 0), c.FAULT_MISALIGNED, address, i.line)
     if space == "shared":
-        limit = f.bin("sub", "i64", f.load_field(c.SHARED_BYTES, "i64"), size)
-        _require(f, f.bin("icmp sle", "i64", address, limit), c.FAULT_ILLEGAL_ADDRESS, address, i.line)
-        _require(f, f.bin("icmp sge", "i64", address, 0), c.FAULT_ILLEGAL_ADDRESS, address, i.line)
+        fine = f.op(f"call i1 @ptx.inside(i64 {address}, i64 {size}, i64 0, i64 {f.load_field(c.SHARED_BYTES, 'i64')})")
+        _require(f, fine, c.FAULT_ILLEGAL_ADDRESS, address, i.line)
         return f.op(f"getelementptr i8, ptr {f.load_field(c.SHARED, 'ptr')}, i64 {address}")
     if space == "local":
         fine = f.call("i1", "ptx.local", "ptr %ctx", f"i64 {address}", f"i64 {size}")
@@ -64,8 +63,7 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
         return f.cast("inttoptr", "i64", address, "ptr")
     site = c.SITES + c.SITE_BYTES * f.unit.new_site(f)
     start, end = f.load_field(site, "i64"), f.load_field(site + 8, "i64")
-    last = f.bin("sub", "i64", end, size)
-    hit = f.bin("and", "i1", f.bin("icmp uge", "i64", address, start), f.bin("icmp sle", "i64", address, last))
+    hit = f.op(f"call i1 @ptx.inside(i64 {address}, i64 {size}, i64 {start}, i64 {end})")
     slow, good, bad = f.fresh("slow"), f.fresh("good"), f.fresh("bad")
     f.emit(f"br i1 {hit}, label %{good}, label %{slow}, !prof !0")
     f.label(slow)
@@ -161,6 +159,8 @@ def prefetch(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 
 @operation("membar", "fence")
 def fence(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
+    if m.flag("proxy") and not m.choice("alias"):
+        raise Unsupported("this proxy fence")
     m.choice("sc", "acq_rel", "acquire", "release")
     m.choice("cta", "gl", "sys", "gpu", "cluster")
     f.emit("fence seq_cst")

@@ -31,6 +31,15 @@ _HEAD = re.compile(r"[^{};\"]*(?:\"[^\"]*\"[^{};\"]*)*([{};])")
 _BRACE = re.compile(r"[{}]")
 _VERSION = re.compile(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+([\w, ]+?)\s+(?:\.address_size\s+(32|64)\b)?", re.DOTALL)
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file|loc)\b[^\n]*|\s*\.address_size\s+\d+|\s*\.(?:version|target)\b[^\n]*")
+SPECIAL_REGISTERS = frozenset(
+    f"%{name}"
+    for name in (
+        "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt clock "
+        "clock64 globaltimer dynamic_smem_size total_smem_size aggr_smem_size is_explicit_cluster clusterid nclusterid cluster_ctaid "
+        "cluster_nctaid cluster_ctarank cluster_nctarank reserved_smem_offset_begin reserved_smem_offset_end current_graph_exec"
+    ).split()
+) | {f"%{stem}{n}" for stem, count in (("pm", 8), ("envreg", 32)) for n in range(count)}
+"""Source: PTX ISA, chapter "Special Registers"."""
 _SPACES = (".global", ".const", ".shared", ".local", ".param")
 _LINKING = (".visible", ".extern", ".weak", ".common")
 
@@ -484,7 +493,15 @@ class BodyParser:
         if name in self._body.registers:
             return Register(name)
         if word.startswith("%"):
+            if word.partition(".")[0].partition("_lo")[0].partition("_hi")[0] not in SPECIAL_REGISTERS:
+                raise PtxSyntaxError(line, f"{word} is not declared")
             return Register(word)
+        if tokens.peek() == "[" and tokens.kind() == "mark":  # an element of an array as an address: name[n]
+            tokens.take()
+            index = _constant(tokens)
+            tokens.expect("]")
+            variable = self._body.variables.get(name)
+            return Symbol(name, index * (TYPE_BITS[variable.type] // 8 if variable else 1))
         if tokens.peek() in ("+", "-"):
             sign = 1 if tokens.take() == "+" else -1
             return Symbol(name, sign * _constant(tokens))

@@ -183,9 +183,11 @@ define internal void @ptx.fault(ptr %ctx, i32 %kind, i32 %line, i64 %address, i3
   ret void
 }}
 define internal i1 @ptx.inside(i64 %address, i64 %size, i64 %start, i64 %end) alwaysinline {{
-  %room = sub i64 %end, %size
-  %low = icmp uge i64 %address, %start
-  %high = icmp sle i64 %address, %room
+  %delta = sub i64 %address, %start
+  %length = sub i64 %end, %start
+  %low = icmp ult i64 %delta, %length
+  %room = sub i64 %length, %delta
+  %high = icmp uge i64 %room, %size
   %r = and i1 %low, %high
   ret i1 %r
 }}

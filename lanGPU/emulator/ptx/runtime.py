@@ -5,7 +5,6 @@ import hashlib
 import os
 import struct
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from platformdirs import user_cache_dir
 
 from lanGPU.emulator.ptx import context as c
 from lanGPU.emulator.ptx.allocations import AllocationMap
+from lanGPU.emulator.ptx.team import Task, cores, team
 from lanGPU.emulator.ptx.unit import Unit
 from lanGPU.errors import LanGPUError
 
@@ -29,6 +29,8 @@ _KINDS = {
     c.FAULT_TRAP: "trap",
     c.FAULT_DEADLOCK: "deadlock",
     c.FAULT_LOCAL_OVERFLOW: "local memory overflow",
+    c.FAULT_STACK_OVERFLOW: "stack overflow",
+    c.FAULT_BAD_CALL: "call through a bad function pointer",
 }
 
 
@@ -44,9 +46,13 @@ class Fault:
 
 
 @cache
-def _machine() -> Any:
+def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+
+
+@cache
+def _machine() -> Any:
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="default", codemodel="jitdefault"
@@ -85,6 +91,7 @@ def _object_code(ir: str) -> bytes:
             if hashlib.blake2b(code, digest_size=20).digest() == digest:
                 return code
     with _lock:
+        _initialise()
         machine = _machine()
         module = llvm.parse_assembly(ir)
         module.verify()
@@ -106,20 +113,13 @@ def _object_code(ir: str) -> bytes:
 @cache
 def _define_externals() -> None:
     """libm and libc functions that kernels call, by address: MCJIT would bind an unknown name to null."""
-    for library, names in (("libm.so.6", ("sinf", "cosf", "exp2f", "log2f", "tanhf", "fmaf", "fma")), (None, ("clock_gettime", "memcpy", "memset"))):
+    for library, names in (
+        ("libm.so.6", ("sinf", "cosf", "exp2f", "log2f", "tanhf", "fmaf", "fma")),
+        (None, ("clock_gettime", "memcpy", "memset", "usleep")),
+    ):
         handle = ctypes.CDLL(library)
         for name in names:
             llvm.add_symbol(name, ctypes.cast(getattr(handle, name), ctypes.c_void_p).value)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, cores()), thread_name_prefix="langpu-kernel")
-
-
-def cores() -> int:
-    """CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Worker:
@@ -166,13 +166,16 @@ class CompiledKernel:
         self._globals = (ctypes.c_uint64 * max(1, len(unit.global_names)))(*(addresses[n] for n in unit.global_names))
         code = _object_code(ir)
         with _lock:
+            _initialise()
             _define_externals()
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             address = self._engine.get_function_address(self.name)
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
-        self._run = prototype(address)
+            wait = self._engine.get_function_address("ptx.wait")
+        pointer = ctypes.c_void_p
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, ctypes.c_uint64, pointer, ctypes.c_int)(address)
+        self._wait = ctypes.CFUNCTYPE(None, pointer)(wait)
         self._workers: list[_Worker] = []
         self._free = threading.Lock()
 
@@ -211,11 +214,17 @@ class CompiledKernel:
             struct.pack_into("<II", fields, c.WORKER, number, count)
             struct.pack_into("<Q", fields, c.GLOBALS, ctypes.addressof(self._globals))
         arguments = (ctypes.addressof(following), total, ctypes.addressof(stop))
-        futures = [_pool().submit(self._run, w.address, *arguments) for w in workers[1:]]
-        results = [self._run(workers[0].address, *arguments), *(future.result() for future in futures)]
+        task = Task(lambda number: self._run(workers[number].address, *arguments, 0))
+        for worker in workers:
+            struct.pack_into("<Q", worker.context, c.ACTIVE, ctypes.addressof(task.active))
+        for number in range(1, count):
+            team().offer(task, number)
+        self._run(workers[0].address, *arguments, 1)
+        task.close()
+        self._wait(ctypes.addressof(task.active))
         fault = None
-        for worker, result in zip(workers, results, strict=True):
-            if result and fault is None:
+        for worker in workers:
+            if fault is None and struct.unpack_from("<I", worker.context, c.FAULT_KIND)[0]:
                 fault = _read_fault(worker.context)
         with self._free:
             self._workers.extend(workers)

@@ -13,9 +13,10 @@ def _field(name: str, base: str, offset: int | str) -> str:
 
 
 def run_blocks(kernel: str, block: str) -> str:
-    """``run(ctx, next, total, stop)``: takes block numbers in ascending order until there are none or somebody stopped."""
+    """``run(ctx, next, total, stop, leader)``: takes block numbers in ascending order until there are none or somebody stopped; a
+    helper (leader 0) then signs off. ``ptx.wait(active)``: returns when all helpers have."""
     return f"""
-define i32 @"{kernel}"(ptr %ctx, ptr %next, i64 %total, ptr %stop) {{
+define i32 @"{kernel}"(ptr %ctx, ptr %next, i64 %total, ptr %stop, i32 %leader) {{
 entry:
   %pn = getelementptr i8, ptr %ctx, i64 {c.NCTAID}
   %nx32 = load i32, ptr %pn
@@ -51,9 +52,39 @@ go:
   br i1 %bad, label %fault, label %loop
 fault:
   store atomic i32 1, ptr %stop seq_cst, align 4
-  ret i32 1
+  br label %done
 done:
-  ret i32 0
+  %result = phi i32 [0, %loop], [0, %take], [1, %fault]
+  %isleader = icmp ne i32 %leader, 0
+  br i1 %isleader, label %out, label %signoff
+signoff:
+  %pa = getelementptr i8, ptr %ctx, i64 {c.ACTIVE}
+  %active = load ptr, ptr %pa
+  %old = atomicrmw sub ptr %active, i32 1 seq_cst
+  br label %out
+out:
+  ret i32 %result
+}}
+declare i32 @usleep(i32)
+define void @ptx.wait(ptr %active) {{
+entry:
+  br label %spin
+spin:
+  %n = phi i32 [0, %entry], [%n1, %again]
+  %a = load atomic i32, ptr %active seq_cst, align 4
+  %some = icmp sgt i32 %a, 0
+  br i1 %some, label %wait, label %gone
+wait:
+  %n1 = add i32 %n, 1
+  %long = icmp ugt i32 %n1, 2000
+  br i1 %long, label %rest, label %again
+rest:
+  %r = call i32 @usleep(i32 50)
+  br label %again
+again:
+  br label %spin
+gone:
+  ret void
 }}
 """
 

@@ -14,7 +14,7 @@ from lanGPU.emulator.ptx.lowering import FunctionLowering, Unsupported
 from lanGPU.emulator.ptx.parser import BodyParser, Outline
 from lanGPU.emulator.ptx.prelude import HELPERS
 from lanGPU.emulator.ptx.scheduler import plain_block, run_blocks, waiting_block
-from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxSyntaxError, Symbol, Variable, Vector
+from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxSyntaxError, Register, Symbol, Variable, Vector
 from lanGPU.errors import EmulatorUnsupportedError
 
 OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_memory)
@@ -37,28 +37,49 @@ class Unit:
         self.shared_bytes = 0
         self._dynamic_offset: int | None = None
         self._bodies: dict[str, Body] = {}
+        self.recursive: set[str] = set()
+        """Functions that may call themselves, directly or not: their depth is counted."""
+        self.function_addresses = function_addresses(outline)
         self._collect(kernel, ())
         self._lay_out_shared()
+
+    @property
+    def kernel_local_bytes(self) -> int:
+        """Local memory that the kernel itself declares."""
+        return sum(v.size for v in self._bodies[self.kernel].variables.values() if v.space == "local")
 
     # --- what belongs to the unit -----------------------------------------------------------------------------------------
 
     def _collect(self, name: str, callers: tuple[str, ...]) -> None:
         if name in callers:
-            raise EmulatorUnsupportedError(f"{self.kernel}: recursion of device function {name} is not supported")
+            self.recursive.update(callers[callers.index(name) :])
         if name in self._bodies:
             return
         function = self.functions[name]
         body = BodyParser(function).parse()
         self._bodies[name] = body
         for instruction in body.instructions:
-            if instruction.parts[0] == "call":
-                for operand in instruction.operands:
-                    if isinstance(operand, Symbol) and operand.name in self.functions:
-                        if self.functions[operand.name].text is None:
-                            raise EmulatorUnsupportedError(
-                                f"{self.kernel}, PTX line {instruction.line}: {instruction.opcode}: {operand.name} is not supported"
-                            )
-                        self._collect(operand.name, (*callers, name))
+            for symbol in _symbols(instruction):
+                if symbol.name not in self.functions:
+                    continue
+                if self.functions[symbol.name].text is None:
+                    raise EmulatorUnsupportedError(
+                        f"{self.kernel}, PTX line {instruction.line}: {instruction.opcode}: {symbol.name} is not supported"
+                    )
+                self._collect(symbol.name, (*callers, name))
+            if is_indirect(instruction):
+                for target in self._tabulated():
+                    self._collect(target, ())
+                self.recursive.update((*callers, name))
+
+    def _tabulated(self) -> set[str]:
+        """Functions whose addresses stand in module variables."""
+        names = {r[2] for v in self.variables.values() for r in v.relocations}
+        return {n for n in names if n in self.functions and self.functions[n].text is not None}
+
+    def targets(self) -> list[Function]:
+        """What an indirect call may reach."""
+        return [self.functions[n] for n in self._bodies if not self.functions[n].entry]
 
     def _lay_out_shared(self) -> None:
         names = {symbol.name for body in self._bodies.values() for i in body.instructions for symbol in _symbols(i)}
@@ -166,7 +187,7 @@ class Unit:
     def _timer(self, f: FunctionLowering, name: str) -> tuple[str, str]:
         """Nanoseconds of the realtime clock (clock 0)."""
         self.external("clock_gettime", "i32", ["i32", "ptr"])
-        place = f.op("alloca [2 x i64]")
+        place = f.scratch("[2 x i64]")
         f.op(f"call i32 @clock_gettime(i32 0, ptr {place})")
         seconds = f.op(f"load i64, ptr {place}")
         nanos = f.op(f"load i64, ptr {f.field(8, place)}")
@@ -217,6 +238,22 @@ class Unit:
         tail = 'attributes #0 = { nounwind "no-trapping-math"="true" }\n'
         tail += '!0 = !{!"branch_weights", i32 1000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 1000}\n!2 = !{}\n'
         return HELPERS + waiting_block() + "".join(self.externals.values()) + "".join(texts) + tail
+
+
+FUNCTION_BASE = 0x7F00_0000_0000_0000
+"""Device functions' addresses are mere names from here up: nothing can be read there."""
+
+
+def function_addresses(outline: Outline) -> dict[str, int]:
+    """What a program sees as the address of each device function."""
+    return {name: FUNCTION_BASE + 16 * n for n, (name, f) in enumerate(outline.functions.items(), 1) if not f.entry}
+
+
+def is_indirect(instruction: Instruction) -> bool:
+    """Whether the instruction calls through a register."""
+    if instruction.parts[0] != "call":
+        return False
+    return any(isinstance(o, Register) for o in instruction.operands[:2])
 
 
 def _symbols(instruction: Instruction) -> list[Symbol]:
