@@ -25,6 +25,8 @@ from lanGPU.wire.records import RECORD_HEADER, REPLY_HEADER
 _log = logging.getLogger(__name__)
 _DIRECT_BYTES: Final = 16 * 1024
 """From here up a reply's outputs are sent from where they lie instead of being copied behind the executor's output."""
+_FLUSH_BYTES: Final = 1024 * 1024
+"""Replies of hand-written calls wait for the end of their batch only while they are few: what a client can make us keep has a limit."""
 
 _QUERIES: Final = {HandleType.STREAM: "cuStreamQuery", HandleType.EVENT: "cuEventQuery"}
 """What says whether waiting for an object would return at once."""
@@ -134,6 +136,9 @@ class Issuer:
             if stop.reason == Reason.PARTIAL:
                 self._keep(view)
                 return
+            if stop.reason == Reason.OUTPUT_FULL:
+                self.flush()
+                continue
             if stop.reason == Reason.CORRUPT:
                 decode(view, self._rows)  # says what is wrong with it, if it is wrong to Python, too
                 raise LocalProtocolError("a record is corrupt")
@@ -165,6 +170,8 @@ class Issuer:
             if result != CUDA_SUCCESS:
                 self.executor.post_failed(call.row.api_id, result)
         elif len(outputs) < _DIRECT_BYTES or result != CUDA_SUCCESS:
+            if self.executor.output_bytes > _FLUSH_BYTES:
+                self.flush()
             self.executor.reply(call.thread, call.token, result, outputs)
         else:
             self.flush()

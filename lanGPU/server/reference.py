@@ -15,7 +15,7 @@ from lanGPU.errors import DriverError, LocalProtocolError
 from lanGPU.server.call import decode, prepare
 from lanGPU.server.driver import Driver
 from lanGPU.wire.frames import FrameType, encode_header
-from lanGPU.wire.records import RECORD_HEADER, REPLY_HEADER
+from lanGPU.wire.records import MAX_OUTPUT_BYTES, RECORD_HEADER, REPLY_HEADER
 
 
 class Reason(IntEnum):
@@ -31,6 +31,8 @@ class Reason(IntEnum):
     """The next record's call may block."""
     CORRUPT = 4
     """The next record breaks the format: the session ends."""
+    OUTPUT_FULL = 5
+    """Replies wait that must be sent before the next record is carried out."""
 
 
 @dataclass(slots=True)
@@ -44,8 +46,13 @@ class Stop:
 class Executor(Protocol):
     """What the issuing loop needs. Not thread-safe: one caller at a time."""
 
-    calls: int
-    """Records carried out by `run`; readable from any thread."""
+    @property
+    def calls(self) -> int:
+        """Records carried out by `run`; readable from any thread."""
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes that `take_output` would return."""
 
     def run(self, records: memoryview) -> Stop:
         """Carries out records from the start of `records` (writable memory, kept by the caller until the next call)."""
@@ -89,6 +96,7 @@ class ReferenceExecutor:
 
     def __init__(self, driver: Driver, rows: Mapping[int, ApiFunction]) -> None:
         self.calls = 0
+        self.output_bytes = 0
         self._driver = driver
         self._rows = rows
         self._real: dict[tuple[int, int], int] = {}
@@ -116,6 +124,8 @@ class ReferenceExecutor:
                 return Stop(at, Reason.PYTHON)
             if row.blocking:
                 return Stop(at, Reason.BLOCKING)
+            if self.output_bytes >= MAX_OUTPUT_BYTES:
+                return Stop(at, Reason.OUTPUT_FULL)
             try:
                 self._carry_out(rest[:size])
                 self.calls += 1
@@ -140,7 +150,7 @@ class ReferenceExecutor:
             self.post_failed(call.row.api_id, result)
 
     def take_output(self) -> memoryview:
-        out, self._output = self._output, bytearray()
+        out, self._output, self.output_bytes = self._output, bytearray(), 0
         return memoryview(out)
 
     def define(self, vh: int, real: int, handle_type: int) -> None:
@@ -182,6 +192,7 @@ class ReferenceExecutor:
         self._output += encode_header(FrameType.REPLY, 0, REPLY_HEADER.size + len(outputs))
         self._output += REPLY_HEADER.pack(thread, token, result, failed_api, 0)
         self._output += outputs
+        self.output_bytes = len(self._output)
 
     def post_failed(self, api_id: int, result: int) -> None:
         if self._deferred is None:

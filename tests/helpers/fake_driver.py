@@ -1,9 +1,11 @@
 """A CUDA driver in Python at the boundary the server calls: symbols with 64-bit integer arguments. Records every call."""
 
 import ctypes
+import re
 from collections.abc import Callable
 
 from lanGPU.constants import CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS
+from lanGPU.driverapi import table
 from lanGPU.errors import DriverError
 
 
@@ -32,6 +34,7 @@ class FakeDriver:
         self.log: list[tuple[str, tuple[int, ...]]] = []
         self.current = 0
         self._next = 0x7000
+        self._callbacks: dict[str, Callable[..., int]] = {}
         self.functions["cuCtxSetCurrent"] = self._set_current
 
     def _set_current(self, context: int) -> int:
@@ -57,6 +60,14 @@ class FakeDriver:
 
     def resolve(self, symbol: str) -> int:
         return 1 if symbol in self.functions else 0
+
+    def entry_point(self, symbol: str) -> int:
+        """Address at which machine code can call `symbol`; looks into `functions` when it is called."""
+        if symbol not in self._callbacks:
+            row = table.BY_NAME[re.sub("_pt(sz|ds)$", "", symbol)]
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(row.args))
+            self._callbacks[symbol] = prototype(lambda *args: self.call(symbol, *args))
+        return ctypes.cast(self._callbacks[symbol], ctypes.c_void_p).value or 0
 
     def call(self, symbol: str, *args: int) -> int:
         function = self.functions.get(symbol)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from lanGPU.driverapi import table
 from lanGPU.server import calls  # noqa: F401 (registers the hand-written server sides)
+from lanGPU.server.executor import MachineExecutor
 from lanGPU.server.issuer import Issuer
-from lanGPU.server.reference import ReferenceExecutor
+from lanGPU.server.reference import Executor, ReferenceExecutor
 from lanGPU.wire.connection import Buffer
 from lanGPU.wire.records import Value, encode, make_handle
 from tests.helpers.fake_driver import FakeDriver
@@ -25,10 +26,14 @@ class Reply:
 class Bench:
     """One session's server side. `ask` sends one record and returns its reply, waiting for waiter threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, machine_code: bool = False) -> None:
         self.driver = FakeDriver()
         self.driver.succeeds("cuStreamQuery")
-        self.executor = ReferenceExecutor(self.driver, table.BY_ID)  # type: ignore[arg-type]
+        self.executor: Executor
+        if machine_code:
+            self.executor = MachineExecutor(self.driver.entry_point, table.ROWS)
+        else:
+            self.executor = ReferenceExecutor(self.driver, table.BY_ID)  # type: ignore[arg-type]
         self.logged: list[tuple[str, str]] = []
         self.replies: list[Reply] = []
         self._arrived = threading.Condition()

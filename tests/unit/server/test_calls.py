@@ -25,9 +25,9 @@ from tests.helpers.issuing import Bench
 PTX = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u32 n)\n{\nret;\n}\n\0"
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+@pytest.fixture(params=["reference", "machine code"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(machine_code=request.param == "machine code")
     yield bench
     bench.close()
 

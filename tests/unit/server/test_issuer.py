@@ -22,9 +22,9 @@ from tests.helpers.fake_driver import read, write, write_u64
 from tests.helpers.issuing import Bench
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+@pytest.fixture(params=["reference", "machine code"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(machine_code=request.param == "machine code")
     yield bench
     bench.close()
 
