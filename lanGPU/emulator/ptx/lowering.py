@@ -57,7 +57,7 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     return register
 
 
-class Unsupported(Exception):  # noqa: N818 - becomes an EmulatorUnsupportedError with kernel and line
+class Unsupported(Exception):
     """What stands behind the refusal of one instruction."""
 
 
@@ -381,9 +381,7 @@ class FunctionLowering(Helpers):
         raw = constant.bits.to_bytes(4 if constant.single else 8, "little")
         plain = struct.unpack("<f" if constant.single else "<d", raw)[0]
         bits = TYPE_BITS[kind]
-        if constant.single and bits == 32:
-            word = constant.bits
-        elif not constant.single and bits == 64:
+        if (constant.single and bits == 32) or (not constant.single and bits == 64):
             word = constant.bits
         elif bits == 32:
             word = int.from_bytes(struct.pack("<f", plain), "little")
@@ -431,7 +429,7 @@ class FunctionLowering(Helpers):
     def pack(self, vector: Vector, kind: str) -> str:
         """``{a, b}`` as one wider value (mov)."""
         total = TYPE_BITS[kind]
-        part = total // len(vector.items)
+        part = _part(total, vector)
         whole = f"i{total}"
         value = "0"
         for i, item in enumerate(vector.items):
@@ -444,7 +442,7 @@ class FunctionLowering(Helpers):
 
     def unpack(self, vector: Vector, kind: str, value: str) -> None:
         total = TYPE_BITS[kind]
-        part = total // len(vector.items)
+        part = _part(total, vector)
         whole = self.coerce(value, llvm_type(kind), f"i{total}")
         for i, item in enumerate(vector.items):
             piece = self.op(f"lshr i{total} {whole}, {part * i}") if i else whole
@@ -608,6 +606,14 @@ class FunctionLowering(Helpers):
             self._spill_at[index] = live_in[index] | (out - self._defs[index])
 
 
+def _part(total: int, vector: Vector) -> int:
+    """Width of one element when `total` bits are packed."""
+    count = len(vector.items)
+    if count not in (2, 4, 8) or total // count not in (8, 16, 32, 64):
+        raise Unsupported(f"{count} elements in {total} bits")
+    return total // count
+
+
 def llvm_size(kind: str) -> int:
     """Bytes of an LLVM scalar type in memory."""
     return 8 if kind == "ptr" else max(1, llvm_bits(kind) // 8)
@@ -616,6 +622,12 @@ def llvm_size(kind: str) -> int:
 def pair(operand: Operand) -> tuple[Operand, Operand | None]:
     """The halves of ``d|p``."""
     return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)
+
+
+def require(kind: str, *allowed: str) -> None:
+    """Refuses a type that the instruction does not have."""
+    if kind not in allowed:
+        raise Unsupported(f"type .{kind} is not supported here")
 
 
 def check_count(instruction: Instruction, *counts: int) -> None:

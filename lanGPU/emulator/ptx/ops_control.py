@@ -4,7 +4,17 @@ Source: PTX ISA, "Control Flow Instructions", "Parallel Synchronization and Comm
 """
 
 from lanGPU.emulator.ptx import context as c
-from lanGPU.emulator.ptx.lowering import FunctionLowering, Modifiers, Unsupported, check_count, is_signed, llvm_type, operation, pair
+from lanGPU.emulator.ptx.lowering import (
+    FunctionLowering,
+    Modifiers,
+    Unsupported,
+    check_count,
+    is_signed,
+    llvm_type,
+    operation,
+    pair,
+    require,
+)
 from lanGPU.emulator.ptx.syntax import TYPE_BITS, Function, Group, Instruction, Operand, Register, Symbol
 
 
@@ -174,7 +184,7 @@ def barrier(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         value = "false"
         if kind:
             raise Unsupported("a type on this barrier")
-    if not what or (what == "arrive") != bool(count) and what == "arrive" or len(count) > 1:
+    if not what or ((what == "arrive") != bool(count) and what == "arrive") or len(count) > 1:
         raise Unsupported("this form of barrier")
     index = f.value(number, "u32")
     _check_barrier(f, index, i.line)
@@ -227,7 +237,7 @@ def shuffle(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """shfl[.sync].{up,down,bfly,idx}.b32 d|p, a, b, c[, membermask]; a lane that does not take part gives the own value."""
     synchronised = m.flag("sync")
     mode = m.choice("up", "down", "bfly", "idx")
-    m.type()
+    require(m.type(), "b32")
     check_count(i, 5 if synchronised else 4)
     d, p = pair(i.operands[0])
     a, b, clamp = i.operands[1:4]
@@ -294,6 +304,7 @@ def match(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     mode = m.choice("any", "all")
     m.flag("sync")
     kind = m.type()
+    require(kind, "b32", "b64")
     check_count(i, 3)
     d, p = pair(i.operands[0])
     value = f.value(i.operands[1], kind)

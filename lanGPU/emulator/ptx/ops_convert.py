@@ -115,10 +115,7 @@ def _integer_to_float(f: FunctionLowering, to: str, source: str, x: str, roundin
     t, have = "double" if to == "f64" else "float", llvm_type(source)
     if to in _HALVES:
         # 32-bit integers are exact in f64; 64-bit ones are brought there by round-to-odd, which keeps the last rounding right.
-        if TYPE_BITS[source] <= 32:
-            wide = f.cast(word, have, x, "double")
-        else:
-            wide = f.call("double", f"ptx.odd.{source}", f"i64 {x}")
+        wide = f.cast(word, have, x, "double") if TYPE_BITS[source] <= 32 else f.call("double", f"ptx.odd.{source}", f"i64 {x}")
         result = _half_from_double(f, to, wide, rounding)
         return _saturate_half(f, to, result) if saturate else result
     if rounding == "rn":

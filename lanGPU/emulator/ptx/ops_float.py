@@ -89,10 +89,7 @@ def root(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     x = f.value(i.operands[1], kind)
     if ftz and kind == "f32":
         x = f.flush(x)
-    if i.parts[0] == "sqrt":
-        result = _rounded(f, "sqrt", t, [x], rounding or "rn")
-    else:
-        result = _rounded(f, "div", t, ["1.0", x], rounding or "rn")
+    result = _rounded(f, "sqrt", t, [x], rounding or "rn") if i.parts[0] == "sqrt" else _rounded(f, "div", t, ["1.0", x], rounding or "rn")
     if ftz:
         result = f.flush(result, kind)
     f.write(i.operands[0], kind, result)

@@ -14,9 +14,12 @@ from lanGPU.emulator.ptx.lowering import (
     llvm_type,
     operation,
     pair,
+    require,
 )
 from lanGPU.emulator.ptx.ops_float import float_arithmetic, float_minmax
 from lanGPU.emulator.ptx.syntax import TYPE_BITS, Instruction, Register
+
+_INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
 
 
 @operation("add", "sub")
@@ -29,6 +32,7 @@ def add_sub(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if is_float(kind):
         float_arithmetic(f, i, m, kind)
         return
+    require(kind, *_INTEGERS, "u16x2", "s16x2")
     d, a, b = i.operands
     x, y = f.value(a, kind), f.value(b, kind)
     t = llvm_type(kind)
@@ -55,6 +59,7 @@ def add_with_carry(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 3)
     out = m.flag("cc")
     kind = m.type()
+    require(kind, "u32", "s32", "u64", "s64")
     d, a, b = i.operands
     _carry_chain(f, i.parts[0][:3], kind, f.value(a, kind), f.value(b, kind), d, out)
 
@@ -83,6 +88,9 @@ def multiply(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if is_float(kind):
         float_arithmetic(f, i, m, kind)
         return
+    require(kind, *_INTEGERS)
+    if carry and kind not in ("u32", "s32", "u64", "s64"):
+        raise Unsupported(".cc of this type")
     if not part:
         raise Unsupported("an integer product needs .lo, .hi or .wide")
     d, a, b = i.operands[:3]
@@ -127,6 +135,7 @@ def multiply_with_carry(f: FunctionLowering, i: Instruction, m: Modifiers) -> No
     if not part:
         raise Unsupported("madc needs .lo or .hi")
     kind = m.type()
+    require(kind, "u32", "s32", "u64", "s64")
     d, a, b, c = i.operands
     product, _ = _product(f, kind, part, f.value(a, kind), f.value(b, kind))
     _carry_chain(f, "add", kind, product, f.value(c, kind), d, out)
@@ -163,6 +172,7 @@ def divide(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if is_float(kind):
         float_arithmetic(f, i, m, kind)
         return
+    require(kind, *_INTEGERS)
     d, a, b = i.operands
     t = llvm_type(kind)
     x, y = f.value(a, kind), f.value(b, kind)
@@ -185,6 +195,7 @@ def absolute(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if is_float(kind):
         float_arithmetic(f, i, m, kind)
         return
+    require(kind, "s16", "s32", "s64")
     d, a = i.operands
     t, x = llvm_type(kind), f.value(a, kind)
     f.write(d, kind, f.op(f"sub {t} 0, {x}" if i.parts[0] == "neg" else f"call {t} @llvm.abs.{t}({t} {x}, i1 false)"))
@@ -196,6 +207,7 @@ def minmax(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if is_float(kind):
         float_minmax(f, i, m, kind)
         return
+    require(kind, *_INTEGERS, "u16x2", "s16x2")
     check_count(i, 3)
     d, a, b = i.operands
     relu = m.flag("relu")
@@ -221,6 +233,7 @@ def sum_of_differences(f: FunctionLowering, i: Instruction, m: Modifiers) -> Non
     """d = c + |a - b|."""
     check_count(i, 4)
     kind = m.type()
+    require(kind, *_INTEGERS)
     d, a, b, c = i.operands
     t, x, y = llvm_type(kind), f.value(a, kind), f.value(b, kind)
     s = "s" if is_signed(kind) else "u"
@@ -233,6 +246,7 @@ def sum_of_differences(f: FunctionLowering, i: Instruction, m: Modifiers) -> Non
 def logic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 3)
     kind = m.type()
+    require(kind, "pred", "b16", "b32", "b64")
     d, a, b = i.operands
     f.write(d, kind, f.op(f"{i.parts[0]} {llvm_type(kind)} {f.value(a, kind)}, {f.value(b, kind)}"))
 
@@ -241,6 +255,7 @@ def logic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 def invert(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 2)
     kind = m.type()
+    require(kind, "b16", "b32", "b64", *(["pred"] if i.parts[0] == "not" else []))
     d, a = i.operands
     t, x = llvm_type(kind), f.value(a, kind)
     if i.parts[0] == "not":
@@ -254,6 +269,7 @@ def shift(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """Shifts by u32; amounts beyond the width give 0 or the sign."""
     check_count(i, 3)
     kind = m.type()
+    require(kind, "b16", "b32", "b64", *(_INTEGERS if i.parts[0] == "shr" else ()))
     d, a, b = i.operands
     bits, t = TYPE_BITS[kind], llvm_type(kind)
     x, amount = f.value(a, kind), f.value(b, "u32")
@@ -272,15 +288,12 @@ def funnel_shift(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """shf.{l,r}.{wrap,clamp}.b32."""
     check_count(i, 4)
     direction, mode = m.choice("l", "r"), m.choice("wrap", "clamp")
-    m.type()
+    require(m.type(), "b32")
     if not direction or not mode:
         raise Unsupported("shf needs a direction and a mode")
     d, a, b, c = i.operands
     low, high, amount = (f.value(o, "b32") for o in (a, b, c))
-    if mode == "wrap":
-        amount = f.op(f"and i32 {amount}, 31")
-    else:
-        amount = f.op(f"call i32 @llvm.umin.i32(i32 {amount}, i32 32)")
+    amount = f.op(f"and i32 {amount}, 31") if mode == "wrap" else f.op(f"call i32 @llvm.umin.i32(i32 {amount}, i32 32)")
     both = f.join64(low, high)
     wide = f.cast("zext", "i32", amount, "i64")
     if direction == "r":
@@ -294,6 +307,7 @@ def funnel_shift(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 def count_bits(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 2)
     kind = m.type()
+    require(kind, "b32", "b64")
     d, a = i.operands
     t, x = llvm_type(kind), f.value(a, kind)
     if i.parts[0] == "brev":
@@ -309,6 +323,7 @@ def find_bit(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 2)
     amount = m.flag("shiftamt")
     kind = m.type()
+    require(kind, "u32", "u64", "s32", "s64")
     d, a = i.operands
     bits, t, x = TYPE_BITS[kind], llvm_type(kind), f.value(a, kind)
     if is_signed(kind):
@@ -323,7 +338,7 @@ def find_bit(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 def find_nth(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """n-th set bit from a base."""
     check_count(i, 4)
-    m.type()
+    require(m.type(), "b32")
     d, mask, base, offset = i.operands
     value = f.op(f"call i32 @ptx.fns(i32 {f.value(mask, 'b32')}, i32 {f.value(base, 'b32')}, i32 {f.value(offset, 's32')})")
     f.write(d, "b32", value)
@@ -334,6 +349,7 @@ def extract_field(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """Bit field extract; position and length are the low 8 bits of b and c."""
     check_count(i, 4)
     kind = m.type()
+    require(kind, "u32", "u64", "s32", "s64")
     d, a, b, c = i.operands
     bits, t = TYPE_BITS[kind], llvm_type(kind)
     x = f.value(a, kind)
@@ -361,6 +377,7 @@ def insert_field(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """Bit field insert of a into b."""
     check_count(i, 5)
     kind = m.type()
+    require(kind, "b32", "b64")
     d, a, b, c, e = i.operands
     t, wide = llvm_type(kind), "i512"
     x, y = (f.cast("zext", t, f.value(o, kind), wide) for o in (a, b))
@@ -376,7 +393,7 @@ def bit_mask(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """A mask of b bits from position a."""
     check_count(i, 3)
     mode = m.choice("clamp", "wrap")
-    m.type()
+    require(m.type(), "b32")
     d, a, b = i.operands
     x, y = f.value(a, "b32"), f.value(b, "b32")
     if mode == "wrap":
@@ -395,6 +412,7 @@ def sign_zero_extend(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 3)
     mode = m.choice("clamp", "wrap")
     kind = m.type()
+    require(kind, "u32", "s32")
     d, a, b = i.operands
     x, n = f.value(a, kind), f.value(b, "u32")
     if mode == "wrap":
@@ -416,14 +434,14 @@ def sign_zero_extend(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 def logic3(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """Any function of three bits, by its truth table."""
     combine = m.choice("or", "and")
-    m.type()
+    require(m.type(), "b32")
     check_count(i, 6 if combine else 5)
     d, p = pair(i.operands[0])
     a, b, c = (f.value(o, "b32") for o in i.operands[1:4])
     table = i.operands[4]
     number = getattr(table, "value", None)
-    if not isinstance(number, int):
-        raise Unsupported("the truth table is not a constant")
+    if not isinstance(number, int) or not 0 <= number <= 255:
+        raise Unsupported("the truth table is not a constant of 8 bits")
     value = "0"
     for row in range(8):
         if number >> row & 1:
@@ -443,7 +461,7 @@ def permute(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """Byte permutation of the eight bytes of a and b; modes f4e b4e rc8 ecl ecr rc16."""
     check_count(i, 4)
     mode = m.choice("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
-    m.type()
+    require(m.type(), "b32")
     d, a, b, c = i.operands
     x, y, selector = (f.value(o, "b32") for o in (a, b, c))
     both = f.join64(x, y)
@@ -524,10 +542,14 @@ def compare(f: FunctionLowering, word: str, kind: str, x: str, y: str, *, ftz: b
     name = _INTEGER.get(word)
     if name is None:
         raise Unsupported(f"comparison .{word} of integers")
+    unsigned_only = word in ("lo", "ls", "hi", "hs")
+    require(kind, *_INTEGERS, "b16", "b32", "b64")
+    if unsigned_only and kind[0] != "u":
+        raise Unsupported(f"comparison .{word} of this type")
     if name not in ("eq", "ne"):
         if kind[0] == "b":
             raise Unsupported(f"comparison .{word} of untyped bits")
-        name = ("s" if is_signed(kind) and word not in ("lo", "ls", "hi", "hs") else "u") + name
+        name = ("s" if is_signed(kind) else "u") + name
     return f.op(f"icmp {name} {llvm_type(kind)} {x}, {y}")
 
 
@@ -587,6 +609,7 @@ def set_value(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 def select(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 4)
     kind = m.type()
+    require(kind, *_INTEGERS, "b16", "b32", "b64", "f32", "f64")
     d, a, b, c = i.operands
     t = llvm_type(kind)
     f.write(d, kind, f.op(f"select i1 {f.value(c, 'pred')}, {t} {f.value(a, kind)}, {t} {f.value(b, kind)}"))
@@ -598,6 +621,7 @@ def select_by_sign(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     check_count(i, 4)
     ftz = m.flag("ftz")
     kind, test = m.type(), m.type()
+    require(kind, *_INTEGERS, "b16", "b32", "b64", "f32", "f64")
     d, a, b, c = i.operands
     t, x = llvm_type(kind), f.value(c, test)
     if test == "f32":
@@ -614,6 +638,11 @@ def move(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """mov: registers, constants, addresses, packing and unpacking."""
     check_count(i, 2)
     kind = m.type()
+    require(kind, *_INTEGERS, "pred", "b16", "b32", "b64", "b128", "f32", "f64")
     d, a = i.operands
+    if isinstance(a, Register) and a.name in f.body.registers and f.width_of(a) != TYPE_BITS[kind]:
+        raise Unsupported("a source of another width")
+    if isinstance(d, Register) and f.width_of(d) != TYPE_BITS[kind]:
+        raise Unsupported("a destination of another width")
     widen = isinstance(a, Register) and a.name.startswith("%") and a.name not in f.body.registers
     f.write(d, kind, f.value(a, kind, extend=widen))

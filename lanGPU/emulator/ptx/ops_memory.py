@@ -13,6 +13,7 @@ from lanGPU.emulator.ptx.lowering import (
     is_signed,
     llvm_type,
     operation,
+    require,
 )
 from lanGPU.emulator.ptx.syntax import TYPE_BITS, Instruction, Memory, Operand, Sink, Symbol, Vector
 
@@ -192,6 +193,17 @@ def atomic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         raise Unsupported("this operation on floating-point values")
     if noftz and kind not in ("f16", "bf16", "f16x2", "bf16x2"):
         raise Unsupported(".noftz")
+    if word in ("and", "or", "xor", "exch", "cas"):
+        allowed = ["b32", "b64"] + (["b16"] if word == "cas" else [])
+    elif word in ("inc", "dec"):
+        allowed = ["u32"]
+    elif word == "add":
+        allowed = ["u32", "s32", "u64", "f32", "f64", "f16", "bf16", "f16x2", "bf16x2"]
+    else:
+        allowed = ["u32", "s32", "u64", "s64"]
+    require(kind, *allowed)
+    if not returns and word in ("exch", "cas"):
+        raise Unsupported("this operation without a result")
     values = [f.value(o, kind) for o in operands[1:]]
     pointer = checked_pointer(f, i, space, operands[0], bits // 8)
     t = llvm_type(kind)

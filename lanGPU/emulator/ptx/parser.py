@@ -30,14 +30,43 @@ from lanGPU.emulator.ptx.syntax import (
 _HEAD = re.compile(r"[^{};\"]*(?:\"[^\"]*\"[^{};\"]*)*([{};])")
 _BRACE = re.compile(r"[{}]")
 _VERSION = re.compile(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+([\w, ]+?)\s+(?:\.address_size\s+(32|64)\b)?", re.DOTALL)
+_ADDRESS_SIZE = re.compile(r"\s*\.address_size\s+(\d+)")
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file|loc)\b[^\n]*|\s*\.address_size\s+\d+|\s*\.(?:version|target)\b[^\n]*")
 SPECIAL_REGISTERS = frozenset(
     f"%{name}"
-    for name in (
-        "tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt clock "
-        "clock64 globaltimer dynamic_smem_size total_smem_size aggr_smem_size is_explicit_cluster clusterid nclusterid cluster_ctaid "
-        "cluster_nctaid cluster_ctarank cluster_nctarank reserved_smem_offset_begin reserved_smem_offset_end current_graph_exec"
-    ).split()
+    for name in [
+        "tid",
+        "ntid",
+        "laneid",
+        "warpid",
+        "nwarpid",
+        "ctaid",
+        "nctaid",
+        "smid",
+        "nsmid",
+        "gridid",
+        "lanemask_eq",
+        "lanemask_le",
+        "lanemask_lt",
+        "lanemask_ge",
+        "lanemask_gt",
+        "clock",
+        "clock64",
+        "globaltimer",
+        "dynamic_smem_size",
+        "total_smem_size",
+        "aggr_smem_size",
+        "is_explicit_cluster",
+        "clusterid",
+        "nclusterid",
+        "cluster_ctaid",
+        "cluster_nctaid",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "reserved_smem_offset_begin",
+        "reserved_smem_offset_end",
+        "current_graph_exec",
+    ]
 ) | {f"%{stem}{n}" for stem, count in (("pm", 8), ("envreg", 32)) for n in range(count)}
 """Source: PTX ISA, chapter "Special Registers"."""
 _SPACES = (".global", ".const", ".shared", ".local", ".param")
@@ -66,6 +95,9 @@ def parse_outline(text: str) -> Outline:
         raise PtxSyntaxError(1, "expected .version and .target")
     if match[4] == "32":
         raise PtxSyntaxError(1, "32-bit addresses are not supported")
+    size = _ADDRESS_SIZE.match(text, match.end())
+    if size is not None and size[1] != "64":
+        raise PtxSyntaxError(1, f"{size[1]}-bit addresses are not supported")
     outline = Outline((int(match[1]), int(match[2])), match[3].strip())
     position, line = match.end(), 1 + text.count("\n", 0, match.end())
     while True:
@@ -356,6 +388,8 @@ class BodyParser:
         return self._body
 
     def _declare(self, name: str) -> str:
+        if name in self._scopes[-1]:
+            raise PtxSyntaxError(self._tokens.line, f"{name} is declared twice")
         unique = name if len(self._scopes) == 1 else f"{name}@{self._scope_count}"
         self._scopes[-1][name] = unique
         return unique
