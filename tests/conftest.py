@@ -15,7 +15,7 @@ import pytest
 GRACE_S: Final = 2.0
 """What is on its way out when a test ends (a joined pool, a child that was told to stop) has this long to be gone."""
 PROCESS_LIFETIME_THREADS: Final = ("lanGPU-emulator", "langpu-kernel", "asyncio_")
-"""Names of threads that rightly live as long as the process: those of a loaded driver, of its kernels, and of asyncio's default executor."""
+"""Names of threads that rightly live as long as the process: of a loaded driver, its kernels, asyncio's default executor."""
 PROCESS_LIFETIME_CHILDREN: Final = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 
 
