@@ -198,6 +198,8 @@ def _finish(driver: Driver) -> None:
     try:
         driver.queue.finish()
     except KeyboardInterrupt:
+        driver.queue.give_up()
+    if driver.queue.hung:
         driver.give_up()
 
 

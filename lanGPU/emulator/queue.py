@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 MAX_PENDING: Final = 4096
 """Operations that may be queued; a submitter waits beyond. NVIDIA's drivers stop near 1,024 launches."""
 
+FINISH_S: Final = 1.0
+
 
 class Failing(Protocol):
     """A context as the queue sees it: it keeps the first sticky error."""
@@ -93,8 +95,8 @@ class DeviceQueue:
         """Whether operation `number` and all before it were carried out."""
         return self.completed >= number
 
-    def wait(self, number: int) -> None:
-        """Returns when `number` is done.
+    def wait(self, number: int, timeout_s: float | None = None) -> None:
+        """Returns when `number` is done, or after `timeout_s`.
 
         Raises:
             CuError: LAUNCH_TIMEOUT once a wait was interrupted.
@@ -107,7 +109,8 @@ class DeviceQueue:
                 while self.completed < number:
                     if self.hung:
                         raise CuError(LAUNCH_TIMEOUT)
-                    self._changed.wait()
+                    if not self._changed.wait(timeout_s):
+                        return
             finally:
                 self._waiting -= 1
 
@@ -122,10 +125,16 @@ class DeviceQueue:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Waits for what is queued and ends the device thread; what is submitted later runs in its submitter's thread."""
+        """Ends the device thread after what is queued; what is submitted later runs in its submitter's thread.
+
+        A kernel that runs longer than FINISH_S counts as one that never ends, as nobody waits for it any more.
+        """
         if self.hung:
             return
-        self.drain()
+        self.wait(self.submitted, FINISH_S)
+        if not self.done(self.submitted):
+            self.give_up()
+            return
         with self._submit_lock:
             self._finished = True
             thread, self._thread = self._thread, None
