@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.emulator.driver.cabi import memmove, memset
 from lanGPU.emulator.results import (
+    HARDWARE_STACK_ERROR,
     ILLEGAL_ADDRESS,
     ILLEGAL_INSTRUCTION,
+    INVALID_PC,
     LAUNCH_FAILED,
     MISALIGNED_ADDRESS,
     CuError,
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
 
 _PATTERN_BYTES: Final = 1024 * 1024
 _HOST_FUNCTION: Final = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
-_FAULTS: Final = {"address": ILLEGAL_ADDRESS, "misaligned": MISALIGNED_ADDRESS, "trap": ILLEGAL_INSTRUCTION}
+_FAULTS: Final = {
+    "illegal address": ILLEGAL_ADDRESS,
+    "misaligned address": MISALIGNED_ADDRESS,
+    "trap": ILLEGAL_INSTRUCTION,
+    "stack overflow": HARDWARE_STACK_ERROR,
+    "local memory overflow": HARDWARE_STACK_ERROR,
+    "call through a bad function pointer": INVALID_PC,
+}
+"""Kinds of `Fault`; any other (a deadlock of a block's threads) is LAUNCH_FAILED."""
 
 
 @dataclass(slots=True)
@@ -57,13 +67,12 @@ class Launch:
 
 def fault_result(fault: Fault) -> int:
     """The CUresult of a kernel's fault."""
-    return _FAULTS.get(str(getattr(fault.kind, "value", fault.kind)), LAUNCH_FAILED)
+    return _FAULTS.get(fault.kind, LAUNCH_FAILED)
 
 
 def describe_fault(fault: Fault) -> str:
     """Where a kernel failed, for people."""
-    kind = getattr(fault.kind, "value", fault.kind)
-    return f"{kind} at {fault.address:#x}, block {fault.block}, thread {fault.thread}, PTX line {fault.line}"
+    return f"{fault.kind} at {fault.address:#x}, block {fault.block}, thread {fault.thread}, PTX line {fault.line}"
 
 
 @dataclass(slots=True)
