@@ -7,7 +7,7 @@ import ctypes
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from lanGPU.constants import (
     CUDA_ERROR_INVALID_CONTEXT,
@@ -15,18 +15,16 @@ from lanGPU.constants import (
     CUDA_ERROR_INVALID_VALUE,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_SUCCESS,
-    MAX_BULK_BYTES,
-    MAX_CSTRING_BYTES,
     MAX_KERNEL_PARAMS_BYTES,
-    MAX_RECORD_BYTES,
-    MAX_THREADS,
 )
 from lanGPU.driverapi.model import ApiFunction, ArgKind, HandleType
 from lanGPU.errors import DriverError, LocalProtocolError
-from lanGPU.wire.records import BLOB_KINDS, FLAG_PER_THREAD, HANDLE_TAG, HANDLE_TAG_MASK, NULL_WORD, RECORD_HEADER, REPLY_HEADER, pad8
+from lanGPU.wire import records
+from lanGPU.wire.records import BLOB_KINDS, FLAG_PER_THREAD, HANDLE_TAG, HANDLE_TAG_MASK, NULL_WORD, pad8
 
-MAX_OUTPUT_BYTES: Final = MAX_BULK_BYTES - REPLY_HEADER.size
-"""Outputs of one reply fit one frame."""
+MAX_OUTPUT_BYTES: Final = records.MAX_OUTPUT_BYTES
+UNRULED_BYTES: Final = 64
+"""Memory behind an argument of which only the driver knows the size (values of attributes): the largest has 8 bytes."""
 SPECIAL_STREAMS: Final = frozenset({1, 2})
 """CU_STREAM_LEGACY and CU_STREAM_PER_THREAD (cuda.h)."""
 CU_LAUNCH_PARAM_BUFFER_POINTER: Final = 1
@@ -128,46 +126,14 @@ class Call:
         return self.translate(handles, self.words[index], self.row.args[index].handle)
 
 
-_Plan: TypeAlias = tuple[ApiFunction, struct.Struct, tuple[int, ...]]
-_plans: dict[int, _Plan] = {}
-
-
-def _plan(row: ApiFunction) -> _Plan:
-    """How to unpack the words of `row`, and which of its arguments have blobs; made once a row."""
-    plan = _plans.get(row.api_id)
-    if plan is None or plan[0] is not row:
-        with_blobs = tuple(i for i, arg in enumerate(row.args) if arg.kind in BLOB_KINDS)
-        plan = _plans[row.api_id] = (row, struct.Struct(f"<{len(row.args)}Q"), with_blobs)
-    return plan
-
-
 def decode(view: memoryview, rows: Mapping[int, ApiFunction]) -> Call:
     """The record at the start of `view`.
 
     Raises:
         LocalProtocolError: it breaks the format in `lanGPU.wire.records`.
     """
-    if len(view) < RECORD_HEADER.size:
-        raise LocalProtocolError("a record is shorter than its header")
-    size, api_id, flags, thread, token = RECORD_HEADER.unpack_from(view)
-    row = rows.get(api_id)
-    if row is None:
-        raise LocalProtocolError(f"api_id {api_id:#x} is unknown")
-    _, unpacker, with_blobs = _plan(row)
-    at = RECORD_HEADER.size + unpacker.size
-    if size % 8 or size < at or size > min(MAX_RECORD_BYTES, len(view)) or thread >= MAX_THREADS:
-        raise LocalProtocolError(f"{row.name}: the record's header is corrupt")
-    words = list(unpacker.unpack_from(view, RECORD_HEADER.size))
-    blobs: list[memoryview | None] = [None] * len(words)
-    for i in with_blobs:
-        if words[i] != NULL_WORD:
-            if words[i] > size - at:
-                raise LocalProtocolError(f"{row.name}: {row.args[i].name} is longer than its record")
-            blobs[i] = view[at : at + words[i]]
-            at += pad8(words[i])
-    if at != size:
-        raise LocalProtocolError(f"{row.name}: the record has {size} bytes, its arguments {at}")
-    return Call(row, flags, thread, token, words, blobs, view[:size])
+    record = records.decode(view, rows)
+    return Call(record.row, record.flags, record.thread, record.token, record.words, record.blobs, view[: record.size])
 
 
 @dataclass(slots=True)
@@ -219,7 +185,23 @@ def name_or_none(handles: Handles, real: int, handle_type: HandleType) -> int:
 
 def _required_bytes(call: Call, index: int) -> int:
     arg = call.row.args[index]
-    return call.words[call.row.arg_index[arg.size_from]] * arg.size_const if arg.size_from else arg.size_const
+    if not arg.size_from:
+        return arg.size_const
+    counter = call.row.arg_index[arg.size_from]
+    count = call.words[counter]
+    if call.row.args[counter].kind is ArgKind.SCALAR:
+        count &= 0xFFFF_FFFF  # an unsigned int of the driver's
+    return count * arg.size_const
+
+
+def _unruled(call: Call, index: int, length: int) -> bool:
+    """The row does not tell how many bytes the driver touches. Raises LocalProtocolError if `length` is more than that can be."""
+    arg = call.row.args[index]
+    if call.row.server or arg.size_from or arg.size_const:
+        return False
+    if length > UNRULED_BYTES:
+        raise LocalProtocolError(f"{call.row.name}: {length} bytes for {arg.name}")
+    return True
 
 
 def prepare(call: Call, handles: Handles) -> Prepared:
@@ -243,8 +225,6 @@ def prepare(call: Call, handles: Handles) -> Prepared:
             out.keep.append(slot)
             out.args.append(ctypes.addressof(slot) if word else 0)
             if word and kind is ArgKind.HANDLE_OUT:
-                if word & HANDLE_TAG_MASK != HANDLE_TAG:
-                    raise LocalProtocolError(f"{call.row.name}: {word:#x} is no name for a handle")
                 out.created.append((word, arg.handle, slot))
             elif word:
                 out.outputs.append((kind, arg.handle, slot))
@@ -266,9 +246,9 @@ def _prepare_output(out: Prepared, index: int, capacity: int) -> None:
     if capacity == NULL_WORD:
         out.args.append(0)
         return
-    if capacity > MAX_OUTPUT_BYTES or capacity < _required_bytes(call, index):
+    if capacity < _required_bytes(call, index):
         raise LocalProtocolError(f"{call.row.name}: a capacity of {capacity} bytes")
-    data = bytearray(capacity)
+    data = memoryview(bytearray(max(capacity, UNRULED_BYTES)))[:capacity] if _unruled(call, index, capacity) else bytearray(capacity)
     out.args.append(address_of(data))
     out.outputs.append((ArgKind.BYTES_OUT, HandleType.NONE, data))
 
@@ -279,11 +259,13 @@ def _prepare_blob(out: Prepared, index: int, blob: memoryview | None) -> None:
     if blob is None:
         out.args.append(0)
         return
-    if arg.kind is ArgKind.CSTRING:
-        if not len(blob) or len(blob) > MAX_CSTRING_BYTES or blob[-1]:
-            raise LocalProtocolError(f"{call.row.name}: {arg.name} is no C string")
-    elif len(blob) < _required_bytes(call, index):
+    if len(blob) < _required_bytes(call, index):
         raise LocalProtocolError(f"{call.row.name}: {arg.name} has {len(blob)} bytes, the driver would touch more")
+    if arg.kind is ArgKind.BYTES_IN and _unruled(call, index, len(blob)):
+        data = bytearray(bytes(blob).ljust(UNRULED_BYTES, b"\0"))
+        out.keep.append(data)
+        out.args.append(address_of(data))
+        return
     if arg.kind is ArgKind.BYTES_INOUT:
         data = bytearray(blob)
         out.outputs.append((arg.kind, HandleType.NONE, data))

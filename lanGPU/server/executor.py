@@ -65,7 +65,7 @@ def _zeroed(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _ruleless(arg: Arg) -> bool:
+def _unruled(arg: Arg) -> bool:
     """Only the driver knows how many bytes it touches."""
     return arg.kind in _SIZED and not arg.size_from and not arg.size_const
 
@@ -76,9 +76,9 @@ def row_entry(row: ApiFunction, resolve: Callable[[str], int]) -> bytes:
     Raises:
         ValueError: machine code has no way to carry such a row.
     """
-    ruleless = [arg for arg in row.args if _ruleless(arg)]
-    if not row.server and (len(ruleless) > 1 or any(arg.kind is ArgKind.BYTES_INOUT for arg in ruleless)):
-        raise ValueError(f"{row.name}: {', '.join(arg.name for arg in ruleless)} need a size")
+    unruled = [arg for arg in row.args if _unruled(arg)]
+    if not row.server and (len(unruled) > 1 or any(arg.kind is ArgKind.BYTES_INOUT for arg in unruled)):
+        raise ValueError(f"{row.name}: {', '.join(arg.name for arg in unruled)} need a size")
     entry = per_thread = 0
     if not row.server:
         entry = resolve(row.name)
@@ -91,7 +91,7 @@ def row_entry(row: ApiFunction, resolve: Callable[[str], int]) -> bytes:
     query, query_type = waits_for[0] if waits_for else (descriptor.NO_ARG, HandleType.NONE)
     names = any(arg.kind in (ArgKind.HANDLE_OUT, ArgKind.HANDLE_DESTROY, ArgKind.HANDLE_QUERY) for arg in row.args)
     head = entry.to_bytes(8, "little") + per_thread.to_bytes(8, "little")
-    head += bytes([1, query, query_type is HandleType.EVENT, names or bool(ruleless)])
+    head += bytes([1, query, query_type is HandleType.EVENT, names or bool(unruled)])
     return head.ljust(ir.DESCRIPTOR_AT, b"\0") + descriptor.pack(row)
 
 

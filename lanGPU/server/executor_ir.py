@@ -52,6 +52,7 @@ from lanGPU.constants import (
 from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_BLOCKING, FLAG_SERVER_PYTHON, NO_ARG
 from lanGPU.driverapi.model import ArgKind, HandleType
 from lanGPU.driverapi.table import MAX_API_ID
+from lanGPU.server.call import UNRULED_BYTES
 from lanGPU.server.reference import Reason
 from lanGPU.wire.frames import HEADER_BYTES, FrameType, encode_header
 from lanGPU.wire.records import (
@@ -77,8 +78,6 @@ BUCKETS: Final = 1 << BUCKETS_LOG2
 """Chains stay short for any session that is not at its limit of handles; the table costs 256 KiB of untouched memory."""
 MAX_FAILURES: Final = 256
 """Failed posted calls kept for the log between two visits of Python; more are only counted."""
-SCRATCH_BYTES: Final = 64
-"""Memory behind an argument whose size no rule tells (attribute values): the largest such value has 8 bytes."""
 
 _HELPERS = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -983,8 +982,8 @@ _NUMBERS: Final[dict[str, int]] = {
     "DESCRIPTOR_AT": DESCRIPTOR_AT,
     "HANDLE_BYTES": HANDLE_BYTES,
     "BUCKET_SHIFT": 64 - BUCKETS_LOG2,
-    "SCRATCH_BYTES": SCRATCH_BYTES,
-    "SCRATCH_WORDS": SCRATCH_BYTES // 8,
+    "SCRATCH_BYTES": UNRULED_BYTES,
+    "SCRATCH_WORDS": UNRULED_BYTES // 8,
     "FLAG_BLOCKING": FLAG_BLOCKING,
     "FLAG_SERVER_PYTHON": FLAG_SERVER_PYTHON,
     "FLAG_PER_THREAD": FLAG_PER_THREAD,

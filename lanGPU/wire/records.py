@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from lanGPU.constants import CUDA_SUCCESS, MAX_BULK_BYTES, MAX_CSTRING_BYTES, MAX_HANDLES, MAX_RECORD_BYTES, MAX_THREADS
-from lanGPU.driverapi.model import ApiFunction, ArgKind
+from lanGPU.driverapi.model import ApiFunction, Arg, ArgKind
 from lanGPU.errors import LocalProtocolError
 
 RECORD_HEADER = struct.Struct("<IHHII")
@@ -163,6 +163,20 @@ class Record:
         ]
 
 
+_Plan: TypeAlias = tuple[ApiFunction, struct.Struct, tuple[tuple[int, Arg], ...]]
+_plans: dict[int, _Plan] = {}
+_LOOKED_AT: Final = BLOB_KINDS | REPLY_KINDS | ZERO_KINDS | {ArgKind.HANDLE_OUT}
+
+
+def _plan(row: ApiFunction) -> _Plan:
+    """How to unpack the words of `row`, and which of its arguments need a look; made once a row."""
+    plan = _plans.get(row.api_id)
+    if plan is None or plan[0] is not row:
+        looked_at = tuple((i, arg) for i, arg in enumerate(row.args) if arg.kind in _LOOKED_AT)
+        plan = _plans[row.api_id] = (row, struct.Struct(f"<{len(row.args)}Q"), looked_at)
+    return plan
+
+
 def decode(view: memoryview, rows_by_id: Mapping[int, ApiFunction]) -> Record:
     """The record at the start of `view`, checked as this module's head says.
 
@@ -175,15 +189,15 @@ def decode(view: memoryview, rows_by_id: Mapping[int, ApiFunction]) -> Record:
     row = rows_by_id.get(api_id)
     if row is None:
         raise LocalProtocolError(f"api_id {api_id:#x} is unknown")
-    n = len(row.args)
-    at = RECORD_HEADER.size + 8 * n
+    _, unpacker, looked_at = _plan(row)
+    at = RECORD_HEADER.size + unpacker.size
     if size % 8 or size < at or size > min(MAX_RECORD_BYTES, len(view)) or thread >= MAX_THREADS:
         raise LocalProtocolError(f"{row.name}: the record's header is corrupt")
     _check_flags(row, flags, token)
-    words = list(struct.unpack_from(f"<{n}Q", view, RECORD_HEADER.size))
-    blobs: list[memoryview | None] = [None] * n
+    words = list(unpacker.unpack_from(view, RECORD_HEADER.size))
+    blobs: list[memoryview | None] = [None] * len(words)
     outputs = 0
-    for i, arg in enumerate(row.args):
+    for i, arg in looked_at:
         word, kind = words[i], arg.kind
         if kind in BLOB_KINDS and word != NULL_WORD:
             if word > size - at:

@@ -17,6 +17,7 @@ from lanGPU.constants import (
 )
 from lanGPU.driverapi import structs, table
 from lanGPU.driverapi.model import ArgKind, HandleType
+from lanGPU.errors import RemoteProtocolError
 from lanGPU.server.issuer import SERVER_CALLS
 from lanGPU.wire.records import FLAG_PER_THREAD, NULL_WORD
 from tests.helpers.fake_driver import read, read_u64, write, write_u64
@@ -358,10 +359,17 @@ def test_copy_to_host_in_a_capture_is_refused(bench: Bench) -> None:
     assert bench.driver.calls("cuMemcpyDtoHAsync_v2") == []
 
 
-@pytest.mark.parametrize(("capacity", "count"), [(4, 5), (NULL_WORD, 4), (9 << 20, 9 << 20)])
+@pytest.mark.parametrize(("capacity", "count"), [(4, 5), (NULL_WORD, 4)])
 def test_copy_to_host_never_writes_past_its_reply(bench: Bench, capacity: int, count: int) -> None:
     bench.driver.succeeds("cuMemcpyDtoH_v2")
     assert bench.ask("cuMemcpyDtoH_v2", capacity, 0x1000, count).result == CUDA_ERROR_INVALID_VALUE
+    assert bench.driver.calls("cuMemcpyDtoH_v2") == []
+
+
+def test_a_copy_to_host_that_fits_no_reply_ends_the_session(bench: Bench) -> None:
+    bench.driver.succeeds("cuMemcpyDtoH_v2")
+    with pytest.raises(RemoteProtocolError):
+        bench.ask("cuMemcpyDtoH_v2", 9 << 20, 0x1000, 9 << 20)
     assert bench.driver.calls("cuMemcpyDtoH_v2") == []
 
 
