@@ -36,6 +36,7 @@ from lanGPU.constants import (
     CUDA_ERROR_UNKNOWN,
     CUDA_SUCCESS,
 )
+from lanGPU.driverapi.exports import export_names
 from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.errors import LanGPUError
@@ -131,6 +132,13 @@ class Engine:
         }
 
     # --- requests --------------------------------------------------------------------------------------------------------
+    def _unsupported(self, request: Request) -> None:
+        """A function without a row: the shim says so once for each, and answers by itself from then on."""
+        names = export_names()
+        name = names[request.args[0]] if request.args[0] < len(names) else f"export {request.args[0]}"
+        self.log_once(f"unsupported {name}", "warning", f"{name} is not supported")
+        self._answer(request.slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
+
     def handle(self, request: Request) -> None:
         """Begin or continue the call of a request."""
         slot = request.slot
@@ -145,6 +153,9 @@ class Engine:
                 return
             resume, run.resume = run.resume, None
             self._guarded(run, resume)
+            return
+        if request.api_id == lay.API_UNSUPPORTED:
+            self._unsupported(request)
             return
         self.calls += 1
         row = BY_ID.get(request.api_id)
@@ -249,6 +260,8 @@ class Engine:
         self._answer(run.slot, [*run.writes, command_return(result)])
 
     def _answer(self, slot: int, commands: Sequence[bytes]) -> None:
+        if self.state.initialised:
+            self.ring.set_ready()
         self.ring.answer_commands(slot, commands)
 
     def _ask_shim(self, run: Run, command: bytes, resume: Callable[[], Any]) -> object:

@@ -31,9 +31,11 @@ AGENT_SLEEPING: Final = 256
 LOCK: Final = 320
 """Producer lock, a futex mutex: 0 free, 1 held, 2 held and waited for."""
 FLAGS: Final = 384
-"""Bit 0 BLOCKING: posted calls wait for their reply. Bit 1 CLOSED: every call returns CLOSED_RESULT at once. Writer: agent."""
+"""Bit 0 BLOCKING: posted calls wait for their reply. Bit 1 CLOSED: every call returns CLOSED_RESULT at once. Bit 2 READY: cuInit
+succeeded; without it posted and waiting calls return CUDA_ERROR_NOT_INITIALIZED. Writer: agent."""
 FLAG_BLOCKING: Final = 1
 FLAG_CLOSED: Final = 2
+FLAG_READY: Final = 4
 CLOSED_RESULT: Final = 388
 REQUEST_HEAD: Final = 448
 """Requests ever queued (agent-path calls and READ continuations). Writer: shim, under LOCK."""
@@ -85,6 +87,8 @@ API_THREAD_ATTACH: Final = 0
 """Pseudo api_id of the request a shim makes when a thread gets a slot: the agent forgets the slot's previous thread."""
 API_CONTINUE: Final = 0xFFFF
 """Pseudo api_id of the request a shim makes when it has carried out the commands of an answer that did not end in RETURN."""
+API_UNSUPPORTED: Final = 0xFFFE
+"""Pseudo api_id: a function without a row was called; SLOT_ARGS[0] is its index in ``exports.export_names()``."""
 
 REPLY_RECORD: Final = 0
 """SLOT_DATA holds a reply as in wire.records: the shim copies the outputs to where the arguments point."""

@@ -254,6 +254,10 @@ class Ring:
         flags = self._u32[lay.FLAGS // 4]
         self._u32[lay.FLAGS // 4] = flags | lay.FLAG_BLOCKING if blocking else flags & ~lay.FLAG_BLOCKING
 
+    def set_ready(self) -> None:
+        """cuInit succeeded: the shim posts calls from now on."""
+        self._u32[lay.FLAGS // 4] |= lay.FLAG_READY
+
     def set_closed(self, result: int) -> None:
         """Every call of the program returns `result` from now on; threads that wait for room look again."""
         self._u32[lay.CLOSED_RESULT // 4] = result

@@ -1,0 +1,141 @@
+"""Generates the client's ``libcuda.so.1``: every driver function as a trampoline into one dispatch, which the table drives.
+
+Generated on first use and kept in the user's cache under the hash of everything it is made from; no compiler, no linker.
+"""
+
+import contextlib
+import hashlib
+import os
+import struct
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import llvmlite
+import platformdirs
+
+from lanGPU import __version__
+from lanGPU.client.shim_ir import attach, commands, dispatch, encode, ring, slots
+from lanGPU.driverapi.descriptor import pack
+from lanGPU.driverapi.exports import export_names, resolve_symbol
+from lanGPU.errors import ConfigError
+from lanGPU.native import x86_64
+from lanGPU.native.elf import shared_object
+from lanGPU.wire.records import FLAG_PER_THREAD
+
+SONAME: Final = "libcuda.so.1"
+_INDEX = "symbols"
+
+
+@dataclass(frozen=True)
+class ShimInfo:
+    """A shim file: where it is, the 32-byte hash it names itself with, and its symbols' offsets from its load address."""
+
+    path: Path
+    digest: bytes
+    symbols: dict[str, int]
+
+
+@cache
+def _tables() -> tuple[bytes, bytes]:
+    """(descriptors, symbol table) as the dispatch code reads them."""
+    descriptors: list[bytes] = []
+    indexes: dict[int, int] = {}
+    symbols = b""
+    for name in export_names():
+        row, per_thread = resolve_symbol(name)
+        if row is None:
+            symbols += struct.pack("<HH", dispatch.NO_ROW, 0)
+            continue
+        if row.api_id not in indexes:
+            indexes[row.api_id] = len(descriptors)
+            descriptors.append(pack(row))
+        symbols += struct.pack("<HH", indexes[row.api_id], FLAG_PER_THREAD if per_thread else 0)
+    return b"".join(descriptors), symbols
+
+
+def module_ir(digest: bytes) -> str:
+    """The whole shim as LLVM IR."""
+    descriptors, symbols = _tables()
+    parts = (attach.text(digest), ring.text(), commands.text(), slots.text(), encode.text(), dispatch.text(descriptors, symbols))
+    return f'target triple = "{x86_64.TRIPLE}"\n' + x86_64.IR + "".join(parts)
+
+
+@cache
+def _digest() -> bytes:
+    """Hash of everything the shim is made from."""
+    key = hashlib.blake2b(digest_size=32)
+    for part in (module_ir(bytes(32)), "\n".join(export_names()), llvmlite.__version__, __version__):
+        key.update(part.encode())
+        key.update(b"\0")
+    for module in ("elf", "x86_64"):
+        key.update(Path(__file__).parent.parent.joinpath("native", f"{module}.py").read_bytes())
+    return key.digest()
+
+
+def compile_object(ir: str) -> bytes:
+    """Position-independent object code of an IR module for any x86-64 processor."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    machine = llvm.Target.from_triple(x86_64.TRIPLE).create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
+    # No loop may become a call of memcpy or memset: there is no libc to call.
+    module = llvm.parse_assembly(ir.replace(" nounwind", ' nounwind "no-builtins"'))
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
+    return bytes(machine.emit_object(module))
+
+
+def ensure() -> ShimInfo:
+    """The shim of this release, from the cache or made now (under a second).
+
+    Raises:
+        ConfigError: this machine's processor is not supported, or there is no place to write it.
+    """
+    x86_64.require()
+    digest = _digest()
+    folder = Path(platformdirs.user_cache_dir("langpu")) / "shim" / digest.hex()[:32]
+    path = folder / SONAME
+    names = export_names()
+    known = _read_index(folder, names)
+    if known is not None and path.is_file():
+        return ShimInfo(path, digest, known)
+    image, symbols = shared_object(SONAME, names, compile_object(module_ir(digest)), "dispatch")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(folder / _INDEX, struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names)))
+        _write(path, image)
+        with contextlib.suppress(FileExistsError):
+            (folder / "libcuda.so").symlink_to(SONAME)
+    except OSError as problem:
+        raise ConfigError(f"the CUDA library for programs cannot be written to {folder}: {problem.strerror}") from problem
+    return ShimInfo(path, digest, symbols)
+
+
+def _read_index(folder: Path, names: tuple[str, ...]) -> dict[str, int] | None:
+    try:
+        data = (folder / _INDEX).read_bytes()
+    except OSError:
+        return None
+    if len(data) != 8 * len(names):
+        return None
+    return dict(zip(names, struct.unpack(f"<{len(names)}Q", data), strict=True))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, also when two processes do it at once."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,184 @@
+"""Which way a call takes: posted, waited for, or asked of the agent."""
+
+from lanGPU.client import layout as lay
+from lanGPU.client.shim_ir import place as pl
+from lanGPU.client.shim_ir.encode import USE_AGENT
+from lanGPU.constants import (
+    CUDA_ERROR_NOT_INITIALIZED,
+    CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_ERROR_SYSTEM_NOT_READY,
+    CUDA_SUCCESS,
+    MAX_ARGS,
+)
+from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, Path
+from lanGPU.driverapi.model import ArgKind
+from lanGPU.native.irtext import Function
+from lanGPU.native.x86_64 import MAX_REGISTER_ARGS
+from lanGPU.wire.records import FLAG_REPLY
+
+NO_ROW = 0xFFFF
+
+
+def tables(descriptors: bytes, symbols: bytes) -> str:
+    """Read-only data: descriptors, and for each exported symbol u16 index of its descriptor (NO_ROW: none), u16 record flags."""
+
+    def constant(name: str, data: bytes) -> str:
+        text = "".join(f"\\{b:02X}" for b in data)
+        return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 16\n'
+
+    return (
+        constant("descriptors", descriptors)
+        + constant("symbols", symbols)
+        + (f"@reported = internal global [{max(1, len(symbols) // 4)} x i8] zeroinitializer\n")
+    )
+
+
+def carry() -> str:
+    """``carry(page, base, number, desc, args, flags, wait) -> i32``: a call as a record; USE_AGENT if that cannot be."""
+    f = Function("internal i32 @carry(ptr %page, ptr %base, i32 %number, ptr %desc, ptr %args, i16 %flags, i1 %wait)", "nounwind noinline")
+    lengths, totals, aux = f.array("i64", MAX_ARGS), f.array("i64", 2), f.array("i64", 4)
+    status = f.call("i32", "measure", "ptr %base", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {totals}", f"ptr {aux}")
+    with f.when(f.cmp("ne", status, 0, "i32")):
+        f.ret("i32", status)
+    slot = f.at("%base", f.add(lay.SLOTS, f.mul(f.zext("%number", "i32"), lay.SLOT_BYTES)))
+    token, seen = f.var("i32", 0), f.var("i32", 0)
+    with f.when("%wait"):
+        following = f.add(f.load("i32", slot, lay.SLOT_TOKEN), 1, "i32")
+        # Bit 31 is the agent's own; 0 says "no reply".
+        following = f.land(following, 0x7FFF_FFFF, "i32")
+        f.set(token, f.select(f.cmp("eq", following, 0, "i32"), "i32", 1, following))
+        f.store("i32", f.get(token), slot, lay.SLOT_TOKEN)
+        f.set(seen, f.load_atomic("i32", slot, lay.SLOT_REPLY_SEQ))
+    size = f.load("i64", totals)
+    common = ("ptr %base", "ptr %desc", "ptr %args", f"ptr {lengths}")
+
+    def give_back(kind: ArgKind) -> None:
+        f.call("void", "names", *common, f"i64 {int(kind)}", "i1 false")
+
+    f.call("void", "lock", "ptr %base")
+    with f.unless(f.call("i1", "room", "ptr %page", "ptr %base", f"i64 {size}")):
+        f.call("void", "unlock", "ptr %base")
+        closed = f.land(f.load_atomic("i32", "%base", lay.FLAGS), lay.FLAG_CLOSED, "i32")
+        with f.when(f.cmp("ne", closed, 0, "i32")):
+            f.ret("i32", f.load("i32", "%base", lay.CLOSED_RESULT))
+        f.ret("i32", CUDA_ERROR_SYSTEM_NOT_READY)
+    head = f.load("i64", "%base", lay.HEAD)
+    out = f.at("%base", f.add(lay.RING, f.land(head, lay.RING_BYTES - 1)))
+    reply_flag = f.select("%wait", "i16", FLAG_REPLY, 0)
+    flags = f.bin("or", "i16", "%flags", reply_flag)
+    numbers = ("i32 %number", f"i32 {f.get(token)}", f"i16 {flags}")
+    status = f.call("i32", "encode", *common, f"ptr {totals}", f"ptr {aux}", f"ptr {out}", *numbers)
+    with f.when(f.cmp("ne", status, 0, "i32")):
+        f.call("void", "unlock", "ptr %base")
+        f.ret("i32", status)
+    with f.unless("%wait"):
+        # Names go to the caller before anybody can see the record's effects; freed ones may be given again right behind it.
+        f.call("void", "names", *common, f"i64 {int(ArgKind.HANDLE_OUT)}", "i1 true")
+        give_back(ArgKind.HANDLE_DESTROY)
+    counter = f.select("%wait", "i64", lay.COUNT_SYNC, lay.COUNT_POSTED)
+    f.store("i64", f.add(f.load("i64", "%base", counter), 1), "%base", counter)
+    f.store_atomic("i64", f.add(head, size), "%base", lay.HEAD)
+    f.call("void", "unlock", "ptr %base")
+    f.call("void", "doorbell", "ptr %base")
+    with f.unless("%wait"):
+        f.ret("i32", CUDA_SUCCESS)
+    result = f.var("i32", CUDA_ERROR_SYSTEM_NOT_READY)
+    with f.when(f.call("i1", "wait", "ptr %page", f"ptr {slot}", f"i32 {f.get(seen)}")):
+        data = f.at(slot, lay.SLOT_DATA)
+        is_record = f.cmp("eq", f.load("i32", slot, lay.SLOT_REPLY_KIND), lay.REPLY_RECORD, "i32")
+        with f.when(is_record):
+            f.set(result, f.load("i32", data, 8))
+            with f.when(f.cmp("eq", f.get(result), 0, "i32")):
+                f.call("void", "outputs", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {data}")
+        with f.unless(is_record):
+            outcome = f.call("i64", "obey", f"ptr {slot}")
+            with f.when(f.cmp("sge", outcome, 0)):
+                f.set(result, f.trunc(outcome))
+    success = f.cmp("eq", f.get(result), 0, "i32")
+    with f.when(success):
+        f.call("void", "names", *common, f"i64 {int(ArgKind.HANDLE_OUT)}", "i1 true")
+    f.call("void", "lock", "ptr %base")
+    with f.when(success):
+        give_back(ArgKind.HANDLE_DESTROY)
+    with f.unless(success):
+        give_back(ArgKind.HANDLE_OUT)
+    f.call("void", "unlock", "ptr %base")
+    f.ret("i32", f.get(result))
+    return f.text()
+
+
+def ask_agent() -> str:
+    """``ask_agent(page, base, number, api, args, count, flags) -> i32``: raw arguments into the slot, then `ask`."""
+    f = Function(
+        "internal i32 @ask_agent(ptr %page, ptr %base, i32 %number, i32 %api, ptr %args, i64 %count, i16 %flags)", "nounwind noinline"
+    )
+    slot = f.at("%base", f.add(lay.SLOTS, f.mul(f.zext("%number", "i32"), lay.SLOT_BYTES)))
+    with f.count("%count") as i:
+        f.store("i64", f.load("i64", "%args", f.mul(i, 8)), slot, f.add(lay.SLOT_ARGS, f.mul(i, 8)))
+    f.store("i32", f.zext("%flags", "i16", "i32"), slot, lay.SLOT_FLAGS)
+    f.ret("i32", f.call("i32", "ask", "ptr %page", "ptr %base", "i32 %number", "i32 %api"))
+    return f.text()
+
+
+def dispatch() -> str:
+    """``dispatch(symbol index, registers, stack) -> i32``: every exported function's body."""
+    f = Function("i32 @dispatch(i32 %index, ptr %registers, ptr %stack)", "nounwind noinline")
+    page = f.var("ptr")
+    f.set(page, f.op("load atomic ptr, ptr @private acquire, align 8"))
+    ready = f.var("i1", "false")
+    with f.when(f.op(f"icmp ne ptr {f.get(page)}, null")):
+        f.set(ready, f.cmp("eq", f.load_atomic("i32", f.get(page), pl.STATE), pl.ATTACHED, "i32"))
+    with f.unless(f.get(ready)):
+        failure = f.array("i32", 1)
+        f.set(page, f.call("ptr", "attach", f"ptr {failure}"))
+        with f.when(f.op(f"icmp eq ptr {f.get(page)}, null")):
+            f.ret("i32", f.load("i32", failure))
+    here = f.get(page)
+    base = f.load("ptr", here)
+    number = f.call("i32", "find_slot", f"ptr {here}", f"ptr {base}")
+    with f.when(f.cmp("slt", number, 0, "i32")):
+        f.ret("i32", CUDA_ERROR_OUT_OF_MEMORY)
+    flags = f.load_atomic("i32", base, lay.FLAGS)
+    with f.when(f.cmp("ne", f.land(flags, lay.FLAG_CLOSED, "i32"), 0, "i32")):
+        f.ret("i32", f.load("i32", base, lay.CLOSED_RESULT))
+    symbol = f.at("@symbols", f.mul(f.zext("%index", "i32"), 4))
+    row = f.zext(f.load("i16", symbol), "i16")
+    record_flags = f.load("i16", symbol, 2)
+    with f.when(f.cmp("eq", row, NO_ROW)):
+        mark = f.at("@reported", f.zext("%index", "i32"))
+        with f.when(f.cmp("eq", f.load("i8", mark), 0, "i8")):
+            f.store("i8", 1, mark)
+            word = f.array("i64", 1)
+            f.store("i64", f.zext("%index", "i32"), word)
+            arguments = (f"ptr {here}", f"ptr {base}", f"i32 {number}", f"i32 {lay.API_UNSUPPORTED}", f"ptr {word}", "i64 1", "i16 0")
+            f.call("i32", "ask_agent", *arguments)
+        f.ret("i32", CUDA_ERROR_NOT_SUPPORTED)
+    descriptor = f.at("@descriptors", f.mul(row, DESCRIPTOR_BYTES))
+    count = f.zext(f.load("i8", descriptor, 2), "i8")
+    args = f.array("i64", MAX_ARGS)
+    with f.count(count) as i:
+        in_register = f.cmp("ult", i, MAX_REGISTER_ARGS)
+        source = f.op(f"select i1 {in_register}, ptr %registers, ptr %stack")
+        offset = f.select(in_register, "i64", i, f.sub(i, MAX_REGISTER_ARGS))
+        f.store("i64", f.load("i64", source, f.mul(offset, 8)), args, f.mul(i, 8))
+    path = f.load("i8", descriptor, 3)
+    by_agent = f.cmp("eq", path, Path.AGENT, "i8")
+    with f.unless(by_agent):
+        with f.when(f.cmp("eq", f.land(flags, lay.FLAG_READY, "i32"), 0, "i32")):
+            f.ret("i32", CUDA_ERROR_NOT_INITIALIZED)
+        blocking = f.cmp("ne", f.land(flags, lay.FLAG_BLOCKING, "i32"), 0, "i32")
+        wait = f.either(f.cmp("eq", path, Path.SYNC, "i8"), blocking)
+        arguments = (f"ptr {here}", f"ptr {base}", f"i32 {number}", f"ptr {descriptor}", f"ptr {args}", f"i16 {record_flags}", f"i1 {wait}")
+        result = f.call("i32", "carry", *arguments)
+        with f.unless(f.cmp("eq", result, USE_AGENT, "i32")):
+            f.ret("i32", result)
+    api = f.zext(f.load("i16", descriptor), "i16", "i32")
+    arguments = (f"ptr {here}", f"ptr {base}", f"i32 {number}", f"i32 {api}", f"ptr {args}", f"i64 {count}", f"i16 {record_flags}")
+    f.ret("i32", f.call("i32", "ask_agent", *arguments))
+    return f.text()
+
+
+def text(descriptors: bytes, symbols: bytes) -> str:
+    """This part's IR."""
+    return tables(descriptors, symbols) + carry() + ask_agent() + dispatch()
