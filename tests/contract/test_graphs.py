@@ -2,6 +2,7 @@
 
 import ctypes
 import struct
+import threading
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,19 @@ def test_an_update_with_another_graph(cuda: Cuda, context: Any, counter: Any, bu
     assert cuda.get(counter, 1)[0] == 20
     different = cuda.cuGraphCreate(0)
     assert cuda.fails("cuGraphExecUpdate", executable, different) == cuda.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
+
+
+def test_a_graph_keeps_a_user_object(cuda: Cuda, context: Any) -> None:
+    released = threading.Event()
+    destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _data: released.set())
+    address = cuda.CUhostFn(ctypes.cast(destroy, ctypes.c_void_p).value)
+    graph = cuda.cuGraphCreate(0)
+    held = cuda.cuUserObjectCreate(0, address, 1, cuda.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    cuda.cuGraphRetainUserObject(graph, held, 1, cuda.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert not released.is_set()
+    cuda.cuGraphExecDestroy(executable)
+    assert released.wait(10)

@@ -22,6 +22,7 @@ from lanGPU.emulator.driver import (
     pitched,
     pools,
     streams,
+    user_objects,
     virtual_memory,
 )
 from lanGPU.emulator.driver.registry import BODIES, Body
@@ -48,6 +49,7 @@ _MODULES = (
     pitched,
     pools,
     streams,
+    user_objects,
     virtual_memory,
 )
 """Their import registers the bodies."""

@@ -8,7 +8,7 @@ from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.structs import GRAPH_EXEC_UPDATE_RESULT_INFO, GRAPH_INSTANTIATE_PARAMS, KERNEL_NODE_PARAMS_V1, KERNEL_NODE_PARAMS_V2
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u32, put_u64
 from lanGPU.emulator.driver.graph_nodes import read_copy, read_fill, read_host_function, read_launch
-from lanGPU.emulator.driver.graphs import graph_of, node_of, publish
+from lanGPU.emulator.driver.graphs import forget, graph_of, node_of, publish
 from lanGPU.emulator.driver.nodes import TYPE, Graph, GraphExec, Node, RecordEvent, SubGraph, WaitEvent, start
 from lanGPU.emulator.driver.objects import Context, Event, Recording
 from lanGPU.emulator.driver.operations import Launch
@@ -67,7 +67,7 @@ def _exec(d: Driver, handle: int) -> GraphExec:
 
 @initialized("cuGraphExecDestroy")
 def graph_exec_destroy(d: Driver, graph_exec: int) -> None:
-    _exec(d, graph_exec)
+    forget(d, _exec(d, graph_exec).graph)
     d.handles.remove(graph_exec)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lanGPU.emulator.driver.cabi import get_bytes, get_u64, need, put_bytes, put_u32, put_u64
-from lanGPU.emulator.driver.nodes import TYPE, Graph, Node, SubGraph
+from lanGPU.emulator.driver.nodes import TYPE, Graph, Node, SubGraph, release
 from lanGPU.emulator.driver.registry import initialized
 from lanGPU.emulator.results import INVALID_VALUE, NOT_SUPPORTED, CuError
 
@@ -64,6 +64,9 @@ def forget(d: Driver, graph: Graph) -> None:
             forget(d, node.action.graph)
     if graph.handle:
         d.handles.remove(graph.handle)
+    for held, times in graph.user_objects.items():
+        release(d, held, times)
+    graph.user_objects.clear()
 
 
 def _put_nodes(d: Driver, nodes: Sequence[Node], out: int, count: int) -> None:

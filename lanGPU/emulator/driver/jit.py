@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import get_u32, get_u64, need, put_bytes, put_f32, put_u32, put_u64
+from lanGPU.emulator.ptx import PtxSyntaxError
 from lanGPU.emulator.results import INVALID_PTX, INVALID_VALUE, NOT_SUPPORTED, CuError
 from lanGPU.errors import EmulatorUnsupportedError
 
@@ -58,8 +59,6 @@ class JitOptions:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
-        from lanGPU.emulator.ptx import PtxSyntaxError
-
         failure: CuError | None = None
         if isinstance(exc, PtxSyntaxError):
             failure = CuError(INVALID_PTX, f"ptx: {exc}")

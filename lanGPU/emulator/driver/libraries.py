@@ -12,14 +12,14 @@ from lanGPU.emulator.driver.modules import (
     ATTRIBUTE,
     attribute_value,
     check_dynamic_shared,
-    function_of,
-    load_module,
+    function_in,
+    module_in,
     put_global,
     put_parameter,
     read_file,
     unload_module,
 )
-from lanGPU.emulator.driver.objects import Context, Function, Kernel, Library, Module
+from lanGPU.emulator.driver.objects import Context, Function, Kernel, Library
 from lanGPU.emulator.driver.registry import in_context, initialized
 from lanGPU.emulator.results import INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, CuError
 
@@ -77,27 +77,6 @@ def library_unload(d: Driver, library: int) -> None:
     for handle in found.kernels.values():
         d.handles.remove(handle)
     d.handles.remove(library)
-
-
-def module_in(d: Driver, context: Context, library: Library) -> Module:
-    """The library's module in `context`, loaded at its first use there."""
-    handle = context.libraries.get(library.handle)
-    module = context.modules.get(handle) if handle is not None else None
-    if module is None:
-        with JitOptions(0, 0, 0):
-            module = load_module(d, context, library.make_image(), library)
-        context.libraries[library.handle] = module.handle
-    return module
-
-
-def function_in(d: Driver, context: Context, kernel: Kernel) -> Function:
-    """The kernel's function in `context`; its attributes are those set on the kernel for the device."""
-    function = function_of(d, module_in(d, context, kernel.library), kernel.name)
-    if function.kernel is None:
-        function.kernel = kernel
-        function.max_dynamic_shared = kernel.max_dynamic_shared.get(context.device.ordinal, -1)
-        function.carveout = kernel.carveout
-    return function
 
 
 def _kernel_of(d: Driver, library: Library, name: str) -> int:

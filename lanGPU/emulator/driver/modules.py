@@ -118,12 +118,31 @@ def resolve_function(d: Driver, context: Context, handle: int) -> Function:
     """The function behind a CUfunction, or behind a CUkernel cast to one (driver API, cuLaunchKernel)."""
     found = d.handles.get(handle, object)
     if isinstance(found, Kernel):
-        from lanGPU.emulator.driver.libraries import function_in
-
         return function_in(d, context, found)
     if not isinstance(found, Function):
         raise CuError(INVALID_HANDLE)
     return found
+
+
+def module_in(d: Driver, context: Context, library: Library) -> Module:
+    """The library's module in `context`, loaded at its first use there."""
+    handle = context.libraries.get(library.handle)
+    module = context.modules.get(handle) if handle is not None else None
+    if module is None:
+        with JitOptions(0, 0, 0):
+            module = load_module(d, context, library.make_image(), library)
+        context.libraries[library.handle] = module.handle
+    return module
+
+
+def function_in(d: Driver, context: Context, kernel: Kernel) -> Function:
+    """The kernel's function in `context`; its attributes are those set on the kernel for the device."""
+    function = function_of(d, module_in(d, context, kernel.library), kernel.name)
+    if function.kernel is None:
+        function.kernel = kernel
+        function.max_dynamic_shared = kernel.max_dynamic_shared.get(context.device.ordinal, -1)
+        function.carveout = kernel.carveout
+    return function
 
 
 @in_context("cuModuleGetFunction")

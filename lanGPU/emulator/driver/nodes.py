@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.objects import Event, Recording
-from lanGPU.emulator.driver.operations import Record
+from lanGPU.emulator.driver.operations import HostFunction, Record
 from lanGPU.emulator.results import INVALID_VALUE, CuError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.objects import Context
+    from lanGPU.emulator.driver.state import Driver
     from lanGPU.emulator.queue import Operation
 
 TYPE: Final = {name.removeprefix("CU_GRAPH_NODE_TYPE_"): value for name, value in ENUMS["CUgraphNodeType"].items()}
@@ -43,6 +44,16 @@ class SubGraph:
 
 
 @dataclass(slots=True, eq=False)
+class UserObject:
+    """A CUuserObject: something of the program's, and how often it is held."""
+
+    pointer: int
+    destructor: int
+    references: int
+    handle: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Node:
     """A CUgraphNode. `action` is what it does, None for an empty node."""
 
@@ -67,6 +78,7 @@ class Graph:
     nodes: dict[Node, None] = field(default_factory=dict)
     id: int = field(default_factory=lambda: next(_graph_ids))
     next_local_id: int = 0
+    user_objects: dict[UserObject, int] = field(default_factory=dict)
 
     def add(self, kind: int, action: object, dependencies: list[Node], parameters: bytes = b"") -> Node:
         """A new node behind `dependencies`, which must be this graph's."""
@@ -131,6 +143,9 @@ class Graph:
         for node, twin in pairs.items():
             twin.dependencies = {pairs[n]: None for n in node.dependencies}
         copy.next_local_id = self.next_local_id
+        for held in self.user_objects:  # a copy holds one reference of its own (driver API, cuGraphRetainUserObject)
+            held.references += 1
+            copy.user_objects[held] = 1
         return copy, pairs
 
 
@@ -208,3 +223,26 @@ def start(graph_exec: GraphExec) -> tuple[GraphRun, list[tuple[Event, Recording]
         else:
             steps.append(cast("Operation", step))
     return GraphRun(steps), recordings
+
+
+@dataclass(slots=True)
+class _NoContext:
+    """Destructors run whatever became of a context."""
+
+    error: int = 0
+
+    def fail(self, result: int, detail: str) -> None:
+        """A destructor has nobody to report to."""
+
+
+def release(d: Driver, found: UserObject, count: int) -> None:
+    """`count` references less; at none the destructor runs behind what is queued, as a launched graph may still use the object."""
+    with d.lock:
+        if count > found.references:
+            raise CuError(INVALID_VALUE)
+        found.references -= count
+        if found.references:
+            return
+        d.handles.remove(found.handle)
+    if not d.queue.hung:
+        d.queue.submit(_NoContext(), HostFunction(found.destructor, found.pointer))

@@ -36,6 +36,7 @@ POINTER_SIZED = {
     "CUlinkState",
     "CUhostFn",
     "CUoccupancyB2DSize",
+    "CUuserObject",
 }
 """By-value types of 8 bytes that bodies meet. Everything else must be known as smaller: a register's upper half is not defined."""
 
