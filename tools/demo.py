@@ -1,4 +1,7 @@
-"""`make demo`: a server with an emulated GPU, a real model that runs against it, and what happened in a few lines."""
+"""`make demo`: a server with an emulated GPU, a real model that runs against it, and what happened in a few lines.
+
+Arguments go to the example: `tools/demo.py "what to search for"`.
+"""
 
 import json
 import os
@@ -38,9 +41,10 @@ def report(numbers: dict[str, Any], seconds: float) -> None:
     say()
     say(f"device found   {numbers['device']}, at {numbers['server']}")
     say(f"weights sent   {numbers['bulk_up_bytes'] / 1e6:.1f} MB with other large copies; {numbers['bytes_sent'] / 1e6:.1f} MB in all")
-    say(f"driver calls   {sum(calls.values()):,}; {calls['posted']:,} of them went out without waiting for an answer")
-    say(f"round trips    {numbers['round_trips']:,}, {numbers['wait_s']:.2f} s of waiting (most of it the emulated GPU's computing)")
-    say(f"time           {numbers['wall_s']:.1f} s, {seconds:.1f} s with the server's start")
+    say(f"round trips    {numbers['round_trips']:,} for {sum(calls.values()):,} driver calls; all others needed no answer of the server")
+    say(
+        f"time           {numbers['wall_s']:.1f} s ({seconds:.1f} s with the server's start); {numbers['wait_s']:.1f} s of it waiting for the server"
+    )
 
 
 def main() -> int:
@@ -56,7 +60,18 @@ def main() -> int:
             stats = Path(folder, "stats.json")
             say(f"client: langpu run --host 127.0.0.1:{port} python {EXAMPLE}")
             say()
-            command = [*LANGPU, "run", "--host", f"127.0.0.1:{port}", "--stats-json", str(stats), "--", sys.executable, str(EXAMPLE)]
+            command = [
+                *LANGPU,
+                "run",
+                "--host",
+                f"127.0.0.1:{port}",
+                "--stats-json",
+                str(stats),
+                "--",
+                sys.executable,
+                str(EXAMPLE),
+                *sys.argv[1:],
+            ]
             code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             if code == 0:
                 report(json.loads(stats.read_text()), time.monotonic() - start_s)
