@@ -54,8 +54,8 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("langpu")) / "jit"
 
 
-def machine(optimisation: int = 2) -> Any:
-    """LLVM's target machine for this processor: position-independent code.
+def machine(optimisation: int = 2, *, image: bool = False) -> Any:
+    """LLVM's target machine for this processor: position-independent code, for this process or for an `image` of at most 2 GiB.
 
     Raises:
         CompileError: LLVM has no code generator for this processor.
@@ -63,8 +63,14 @@ def machine(optimisation: int = 2) -> Any:
     try:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()  # for inline assembly
         return llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=optimisation, reloc="pic", jit=True
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=optimisation,
+            reloc="pic",
+            codemodel="small" if image else "jitdefault",
+            jit=not image,
         )
     except RuntimeError as exc:
         raise CompileError(f"no machine code for {llvm.get_default_triple()}: {exc}") from exc
