@@ -72,7 +72,7 @@ def require() -> None:
     """
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise ConfigError(
-            f"programs on {platform.system()} {platform.machine()} cannot use a remote GPU yet: lanGPU generates machine code for x86-64 Linux",
+            f"programs on {platform.system()} {platform.machine()} cannot use a remote GPU yet: lanGPU's machine code is for x86-64 Linux",
             hint="run the program on an x86-64 Linux machine",
         )
 

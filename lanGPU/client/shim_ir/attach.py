@@ -2,7 +2,7 @@
 
 from lanGPU.client import layout as lay
 from lanGPU.client.shim_ir import place as pl
-from lanGPU.client.shim_ir.kernel import syscall
+from lanGPU.client.shim_ir.kernel import patient, syscall
 from lanGPU.constants import CUDA_ERROR_NO_DEVICE
 from lanGPU.native.irtext import Function
 
@@ -54,7 +54,7 @@ def private_page() -> str:
 def find_path() -> str:
     """``find_path(ptr sun_path) -> i32``: length of the agent's socket path from the environment the process started with; 0: none."""
     f = Function("internal i32 @find_path(ptr %out)", "nounwind noinline")
-    file = syscall(f, "open", f.op("ptrtoint ptr @environ to i64"), 0o2000000, 0)
+    file = patient(f, "open", f.op("ptrtoint ptr @environ to i64"), 0o2000000, 0)
     with f.when(f.cmp("slt", file, 0)):
         f.ret("i32", 0)
     buffer = syscall(f, "mmap", 0, _ENVIRON_BYTES, pl.PROT_RW, pl.MAP_PRIVATE | pl.MAP_ANONYMOUS | pl.MAP_NORESERVE, -1, 0)
@@ -67,7 +67,7 @@ def find_path() -> str:
         have = f.get(size)
         room = f.sub(_ENVIRON_BYTES - 256, have)
         f.leave(f.cmp("eq", room, 0))
-        got = syscall(f, "read", file, f.add(buffer, have), room)
+        got = patient(f, "read", file, f.add(buffer, have), room)
         f.leave(f.cmp("sle", got, 0))
         f.set(size, f.add(have, got))
     syscall(f, "close", file)
@@ -116,7 +116,7 @@ def open_agent() -> str:
     with f.when(f.cmp("slt", sock, 0)):
         f.ret("i32", CUDA_ERROR_NO_DEVICE)
     size = f.add(f.zext(length, "i32"), 3)
-    connected = syscall(f, "connect", sock, f.address(address), size)
+    connected = patient(f, "connect", sock, f.address(address), size)
 
     def give_up(result: str | int) -> None:
         syscall(f, "close", sock)
@@ -132,7 +132,7 @@ def open_agent() -> str:
     f.store("i32", tid, hello, 12)
     f.store("i64", f.op("ptrtoint ptr @image_start to i64"), hello, 16)
     f.call("void", "copy", f"ptr {f.at(hello, 24)}", "ptr @digest", "i64 32")
-    sent = syscall(f, "sendto", sock, f.address(hello), 56, pl.MSG_NOSIGNAL, 0, 0)
+    sent = patient(f, "sendto", sock, f.address(hello), 56, pl.MSG_NOSIGNAL, 0, 0)
     with f.when(f.cmp("ne", sent, 56)):
         give_up(CUDA_ERROR_NO_DEVICE)
     answer, part, control, message = f.array("i8", 16), f.array("i8", 16), f.array("i8", 32), f.array("i8", 56)
@@ -142,7 +142,7 @@ def open_agent() -> str:
         f.store("i64", 0, control, 8 * i)
     for offset, value in ((0, 0), (8, 0), (16, f.address(part)), (24, 1), (32, f.address(control)), (40, 32), (48, 0)):
         f.store("i64", value, message, offset)
-    got = syscall(f, "recvmsg", sock, f.address(message), pl.MSG_CMSG_CLOEXEC)
+    got = patient(f, "recvmsg", sock, f.address(message), pl.MSG_CMSG_CLOEXEC)
     good = f.both(f.cmp("eq", got, 16), f.cmp("eq", f.load("i32", answer), lay.HELLO_MAGIC, "i32"))
     with f.unless(good):
         give_up(CUDA_ERROR_NO_DEVICE)

@@ -11,6 +11,7 @@ from lanGPU.constants import (
     CUDA_ERROR_OUT_OF_MEMORY,
     INLINE_MAX_BYTES,
     MAX_CSTRING_BYTES,
+    MAX_HANDLES,
     MAX_KERNEL_PARAMS_BYTES,
     REPLY_INLINE_MAX_BYTES,
 )
@@ -157,7 +158,7 @@ def measure_kernel() -> str:
     with f.unless(f.cmp("eq", f.land("%function", HANDLE_TAG_MASK - (1 << 64)), HANDLE_TAG)):
         f.ret("i32", CUDA_ERROR_INVALID_HANDLE)
     index = f.land("%function", HANDLE_INDEX_MASK)
-    with f.when(f.cmp("uge", index, lay.MAX_HANDLES)):
+    with f.when(f.cmp("uge", index, MAX_HANDLES)):
         f.ret("i32", CUDA_ERROR_INVALID_HANDLE)
     entry = f.at("%base", f.add(lay.FUNCTIONS, f.mul(index, lay.FUNCTION_BYTES)))
     generation = f.land(f.bin("lshr", "i64", "%function", HANDLE_GENERATION_SHIFT), 0xFFFF)
@@ -171,9 +172,11 @@ def measure_kernel() -> str:
     with f.when(has_extra):
         buffer, size = f.var("i64", 0), f.var("i64", 0)
         pairs = f.pointer("%extra")
+        ended = f.var("i1", "false")
         with f.count(8) as i:
             key = f.load("i64", pairs, f.mul(i, 16))
-            f.leave(f.cmp("eq", key, 0))
+            f.set(ended, f.cmp("eq", key, 0))
+            f.leave(f.get(ended))
             value = f.load("i64", pairs, f.add(f.mul(i, 16), 8))
             with f.when(f.cmp("eq", key, 1)):
                 f.set(buffer, value)
@@ -183,6 +186,8 @@ def measure_kernel() -> str:
                 f.set(size, f.load("i64", f.pointer(value)))
             with f.when(f.cmp("ugt", key, 2)):
                 f.ret("i32", CUDA_ERROR_INVALID_VALUE)
+        with f.unless(f.get(ended)):
+            f.ret("i32", CUDA_ERROR_INVALID_VALUE)
         bytes_ = f.get(size)
         with f.when(f.cmp("ugt", bytes_, MAX_KERNEL_PARAMS_BYTES)):
             f.ret("i32", CUDA_ERROR_INVALID_VALUE)
@@ -239,7 +244,7 @@ def new_handle() -> str:
 
 
 def free_handle() -> str:
-    """``free_handle(base, handle)``: under LOCK, the name may be given again, in its next generation; a name already freed is left alone."""
+    """``free_handle(base, handle)``: under LOCK, the name may be given again, in its next generation; a freed one is left alone."""
     f = Function("internal void @free_handle(ptr %base, i64 %handle)", "nounwind")
     index = f.land("%handle", HANDLE_INDEX_MASK)
     ours = f.both(

@@ -60,7 +60,7 @@ def agent_lives() -> str:
     got = syscall(f, "recvfrom", sock, f.address(byte), 1, pl.MSG_PEEK | pl.MSG_DONTWAIT, 0, 0)
     with f.when(f.cmp("eq", got, pl.EAGAIN)):
         f.ret("i1", "true")
-    with f.when(f.cmp("sgt", got, 0)):
+    with f.when(f.either(f.cmp("sgt", got, 0), f.cmp("eq", got, pl.EINTR))):
         f.ret("i1", "true")
     f.store("i32", CUDA_ERROR_SYSTEM_NOT_READY, "%page", pl.RESULT)
     f.store_atomic("i32", pl.FAILED, "%page", pl.STATE)
