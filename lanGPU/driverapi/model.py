@@ -144,6 +144,13 @@ class ApiFunction:
         self.arg_index.update({arg.name: i for i, arg in enumerate(self.args)})
 
     @property
+    def reports_earlier(self) -> bool:
+        """Whether a reply may carry the failure of an earlier posted call instead of a success: not where the call made or ended
+        something, whose owner would then believe that it did not."""
+        named = any(arg.kind in (ArgKind.HANDLE_OUT, ArgKind.HANDLE_DESTROY) for arg in self.args)
+        return self.call_class is CallClass.SYNC and self.replay is not Replay.RECREATE and not named
+
+    @property
     def base_name(self) -> str:
         """The name in cuda.h's documentation: without ABI version suffix."""
         head, _, tail = self.name.rpartition("_v")

@@ -182,10 +182,10 @@ class MachineExecutor:
             raise DriverError("cuCtxSetCurrent", result)
 
     # --- replies and failures --------------------------------------------------------------------------------------------
-    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview) -> None:
-        """Appends a REPLY frame; a success reports the remembered failure of a posted call instead."""
+    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview, *, reports: bool = True) -> None:
+        """Appends a REPLY frame; with `reports` a success reports the remembered failure of a posted call instead."""
         failed_api = 0
-        if result == CUDA_SUCCESS and (deferred := self.take_deferred()) is not None:
+        if reports and result == CUDA_SUCCESS and (deferred := self.take_deferred()) is not None:
             failed_api, result = deferred
         if result != CUDA_SUCCESS:
             outputs = b""

@@ -49,7 +49,7 @@ from lanGPU.constants import (
     MAX_RECORD_BYTES,
     MAX_THREADS,
 )
-from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_BLOCKING, FLAG_SERVER_PYTHON, NO_ARG
+from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_BLOCKING, FLAG_REPORTS, FLAG_SERVER_PYTHON, NO_ARG
 from lanGPU.driverapi.model import ArgKind, HandleType
 from lanGPU.driverapi.table import MAX_API_ID
 from lanGPU.server.call import UNRULED_BYTES
@@ -921,7 +921,10 @@ keep:
   call void @put(ptr %c, i64 12, i64 %fc2)
   br label %loop
 reply:
-  br i1 %ok, label %owed, label %write
+  %rp.f = and i8 %df, {FLAG_REPORTS}
+  %rp = icmp ne i8 %rp.f, 0
+  %may = and i1 %ok, %rp
+  br i1 %may, label %owed, label %write
 owed:
   %owed.r = call i64 @get(ptr %c, i64 10)
   %owed.none = icmp eq i64 %owed.r, 0
@@ -985,6 +988,7 @@ _NUMBERS: Final[dict[str, int]] = {
     "SCRATCH_BYTES": UNRULED_BYTES,
     "SCRATCH_WORDS": UNRULED_BYTES // 8,
     "FLAG_BLOCKING": FLAG_BLOCKING,
+    "FLAG_REPORTS": FLAG_REPORTS,
     "FLAG_SERVER_PYTHON": FLAG_SERVER_PYTHON,
     "FLAG_PER_THREAD": FLAG_PER_THREAD,
     "FLAG_REPLY": FLAG_REPLY,

@@ -172,10 +172,10 @@ class Issuer:
         elif len(outputs) < _DIRECT_BYTES or result != CUDA_SUCCESS:
             if self.executor.output_bytes > _FLUSH_BYTES:
                 self.flush()
-            self.executor.reply(call.thread, call.token, result, outputs)
+            self.executor.reply(call.thread, call.token, result, outputs, reports=call.row.reports_earlier)
         else:
             self.flush()
-            failed_api, result = self.executor.take_deferred() or (0, CUDA_SUCCESS)
+            failed_api, result = (self.executor.take_deferred() if call.row.reports_earlier else None) or (0, CUDA_SUCCESS)
             if result != CUDA_SUCCESS:
                 outputs = b""
             header = encode_header(FrameType.REPLY, 0, REPLY_HEADER.size + len(outputs))

@@ -78,8 +78,8 @@ class Executor(Protocol):
     def ensure_thread(self, thread: int) -> None:
         """Makes that thread's context current in the calling (issuing) thread."""
 
-    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview) -> None:
-        """Appends a REPLY frame; a success reports the remembered failure of a posted call instead."""
+    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview, *, reports: bool = True) -> None:
+        """Appends a REPLY frame; with `reports` a success reports the remembered failure of a posted call instead."""
 
     def post_failed(self, api_id: int, result: int) -> None:
         """A posted call failed: the first is remembered for the next reply, all are queued for the log."""
@@ -145,7 +145,7 @@ class ReferenceExecutor:
         except DriverError as exc:
             result = exc.result
         if call.token:
-            self.reply(call.thread, call.token, result, outputs)
+            self.reply(call.thread, call.token, result, outputs, reports=call.row.reports_earlier)
         elif result != CUDA_SUCCESS:
             self.post_failed(call.row.api_id, result)
 
@@ -183,9 +183,9 @@ class ReferenceExecutor:
             self._driver.check("cuCtxSetCurrent", context)
             self._bound = context
 
-    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview) -> None:
+    def reply(self, thread: int, token: int, result: int, outputs: bytes | bytearray | memoryview, *, reports: bool = True) -> None:
         failed_api = 0
-        if result == CUDA_SUCCESS and (deferred := self.take_deferred()) is not None:
+        if reports and result == CUDA_SUCCESS and (deferred := self.take_deferred()) is not None:
             failed_api, result = deferred
         if result != CUDA_SUCCESS:
             outputs = b""
