@@ -95,6 +95,19 @@ def test_a_failed_posted_call_is_logged_and_reported_once_by_the_next_success(be
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in bench.logged[0][1]
 
 
+def test_a_call_that_made_something_does_not_report_an_earlier_failure(bench: Bench) -> None:
+    """Its caller would believe that it failed, and the memory or the object would be lost."""
+    bench.driver.functions["cuMemsetD8_v2"] = lambda *_: CUDA_ERROR_ILLEGAL_ADDRESS
+    bench.driver.functions["cuMemAlloc_v2"] = lambda place, _: write_u64(place, 0x1000) or 0
+    bench.driver.succeeds("cuMemGetInfo_v2", "cuStreamQuery")
+    bench.driver.creates("cuStreamCreate")
+    bench.post("cuMemsetD8_v2", 0, 0, 1)
+    made = bench.ask("cuMemAlloc_v2", 8, 64)
+    assert (made.result, made.failed_api, made.outputs) == (CUDA_SUCCESS, 0, struct.pack("<Q", 0x1000))
+    assert bench.ask("cuStreamCreate", bench.name(), 0).result == CUDA_SUCCESS
+    assert bench.ask("cuMemGetInfo_v2", 8, 8).result == CUDA_ERROR_ILLEGAL_ADDRESS
+
+
 def test_a_large_reply_reports_the_deferred_failure_too(bench: Bench) -> None:
     bench.driver.functions["cuMemsetD8_v2"] = lambda *_: CUDA_ERROR_ILLEGAL_ADDRESS
     bench.driver.functions["cuMemcpyDtoH_v2"] = lambda dst, src, n: write(dst, b"x" * n) or 0
