@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,3 +88,13 @@ def _nothing_left_behind() -> Iterator[None]:
                 os.waitpid(pid, 0)
             pytest.fail("the test left behind: " + "; ".join(left))
         time.sleep(0.01)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped and why, a line a reason: one missing device skips a hundred tests."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        words = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[words.removeprefix("Skipped: ")] += 1
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
