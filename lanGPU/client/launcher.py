@@ -36,6 +36,8 @@ _KILL_AFTER_S: Final = 5.0
 """Between SIGTERM and SIGKILL of a program that ran too long."""
 _DOUBLE_CTRL_C_S: Final = 0.5
 """An interrupt sent by a process may have gone to our whole group: the program gets ours only if it is still there after this."""
+_STUCK_AFTER_S: Final = 3.0
+"""After an interrupt: a call that waited all this time and got no reply may never return, and nor would the program."""
 ENV_BLOCKING: Final = "LANGPU_BLOCKING"
 
 
@@ -255,6 +257,9 @@ class _Launcher:
             if number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
                 self._later(_KILL_AFTER_S, self._finished.set)
             return
+        if number is signal.SIGINT:
+            waiting = {session: reply for session in self._registrar.sessions if (reply := session.waits_for_reply()) is not None}
+            self._later(_STUCK_AFTER_S, lambda: self._free_stuck(waiting))
         if from_terminal:
             return  # the program has it already
         if number is signal.SIGINT:
@@ -265,6 +270,12 @@ class _Launcher:
     def _interrupt(self) -> None:
         if self.exit_code is None:
             self._send(signal.SIGINT)
+
+    def _free_stuck(self, waiting: Mapping[Session, int]) -> None:
+        """The shim's waits go on after a signal, so a program whose kernel never ends would not notice the interrupt."""
+        for session, reply in waiting.items():
+            if session in self._registrar.sessions and session.waits_for_reply() == reply:
+                session.interrupt()
 
     def _on_timeout(self) -> None:
         self.timed_out = True

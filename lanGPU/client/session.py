@@ -153,6 +153,15 @@ class Session:
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._wake()
 
+    def waits_for_reply(self) -> int | None:
+        """How many replies came so far, if a call waits for one more; the same answer later means that nothing came in between."""
+        replies: int = self._native.replies
+        return replies if self._native.asked + self.ring.count_synchronous() > replies else None
+
+    def interrupt(self) -> None:
+        """Give the session up because the user wants to end the program and a call of it may never return."""
+        self._lose(ConnectionLostError("interrupted while a call waited for the GPU", hint="a kernel of the program may never end"))
+
     @property
     def _loss_result(self) -> int:
         return CUDA_ERROR_CONTEXT_IS_DESTROYED if self.state.contexts else CUDA_ERROR_SYSTEM_NOT_READY
