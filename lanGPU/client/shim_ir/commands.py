@@ -1,7 +1,7 @@
 """Asking the agent, and carrying out what it answers."""
 
 from lanGPU.client import layout as lay
-from lanGPU.constants import CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_UNKNOWN
+from lanGPU.constants import CUDA_ERROR_UNKNOWN
 from lanGPU.native.irtext import Function
 
 
@@ -13,8 +13,8 @@ def ask() -> str:
     with f.loop():
         seen = f.load_atomic("i32", slot, lay.SLOT_REPLY_SEQ)
         f.call("void", "request", "ptr %base", "i32 %number", f"ptr {slot}", f"i32 {f.get(api)}")
-        with f.unless(f.call("i1", "wait", "ptr %page", f"ptr {slot}", f"i32 {seen}")):
-            f.ret("i32", CUDA_ERROR_SYSTEM_NOT_READY)
+        with f.unless(f.call("i1", "wait", "ptr %page", "ptr %base", f"ptr {slot}", f"i32 {seen}")):
+            f.ret("i32", f.call("i32", "ended", "ptr %base"))
         with f.when(f.cmp("eq", f.load("i32", slot, lay.SLOT_REPLY_KIND), lay.REPLY_RECORD, "i32")):
             f.ret("i32", f.load("i32", slot, lay.SLOT_DATA + 8))
         outcome = f.call("i64", "obey", f"ptr {slot}")

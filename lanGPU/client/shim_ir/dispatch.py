@@ -3,11 +3,12 @@
 from lanGPU.client import layout as lay
 from lanGPU.client.shim_ir import place as pl
 from lanGPU.client.shim_ir.encode import USE_AGENT
+from lanGPU.client.shim_ir.slots import NO_SLOT
 from lanGPU.constants import (
     CUDA_ERROR_NOT_INITIALIZED,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_ERROR_SYSTEM_NOT_READY,
+    CUDA_ERROR_UNKNOWN,
     CUDA_SUCCESS,
     MAX_ARGS,
 )
@@ -59,10 +60,7 @@ def carry() -> str:
     f.call("void", "lock", "ptr %base")
     with f.unless(f.call("i1", "room", "ptr %page", "ptr %base", f"i64 {size}")):
         f.call("void", "unlock", "ptr %base")
-        closed = f.land(f.load_atomic("i32", "%base", lay.FLAGS), lay.FLAG_CLOSED, "i32")
-        with f.when(f.cmp("ne", closed, 0, "i32")):
-            f.ret("i32", f.load("i32", "%base", lay.CLOSED_RESULT))
-        f.ret("i32", CUDA_ERROR_SYSTEM_NOT_READY)
+        f.ret("i32", f.call("i32", "ended", "ptr %base"))
     head = f.load("i64", "%base", lay.HEAD)
     out = f.at("%base", f.add(lay.RING, f.land(head, lay.RING_BYTES - 1)))
     reply_flag = f.select("%wait", "i16", FLAG_REPLY, 0)
@@ -83,8 +81,11 @@ def carry() -> str:
     f.call("void", "doorbell", "ptr %base")
     with f.unless("%wait"):
         f.ret("i32", CUDA_SUCCESS)
-    result = f.var("i32", CUDA_ERROR_SYSTEM_NOT_READY)
-    with f.when(f.call("i1", "wait", "ptr %page", f"ptr {slot}", f"i32 {f.get(seen)}")):
+    result = f.var("i32")
+    answered = f.call("i1", "wait", "ptr %page", "ptr %base", f"ptr {slot}", f"i32 {f.get(seen)}")
+    with f.unless(answered):
+        f.set(result, f.call("i32", "ended", "ptr %base"))
+    with f.when(answered):
         data = f.at(slot, lay.SLOT_DATA)
         is_record = f.cmp("eq", f.load("i32", slot, lay.SLOT_REPLY_KIND), lay.REPLY_RECORD, "i32")
         with f.when(is_record):
@@ -93,6 +94,7 @@ def carry() -> str:
                 f.call("void", "outputs", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {data}")
         with f.unless(is_record):
             outcome = f.call("i64", "obey", f"ptr {slot}")
+            f.set(result, CUDA_ERROR_UNKNOWN)
             with f.when(f.cmp("sge", outcome, 0)):
                 f.set(result, f.trunc(outcome))
     success = f.cmp("eq", f.get(result), 0, "i32")
@@ -136,12 +138,13 @@ def dispatch() -> str:
             f.ret("i32", f.load("i32", failure))
     here = f.get(page)
     base = f.load("ptr", here)
+    with f.when(f.cmp("ne", f.land(f.load_atomic("i32", base, lay.FLAGS), lay.FLAG_CLOSED, "i32"), 0, "i32")):
+        f.ret("i32", f.load("i32", base, lay.CLOSED_RESULT))
     number = f.call("i32", "find_slot", f"ptr {here}", f"ptr {base}")
     with f.when(f.cmp("slt", number, 0, "i32")):
-        f.ret("i32", CUDA_ERROR_OUT_OF_MEMORY)
+        out_of_slots = f.cmp("eq", number, NO_SLOT, "i32")
+        f.ret("i32", f.select(out_of_slots, "i32", CUDA_ERROR_OUT_OF_MEMORY, f.call("i32", "ended", f"ptr {base}")))
     flags = f.load_atomic("i32", base, lay.FLAGS)
-    with f.when(f.cmp("ne", f.land(flags, lay.FLAG_CLOSED, "i32"), 0, "i32")):
-        f.ret("i32", f.load("i32", base, lay.CLOSED_RESULT))
     symbol = f.at("@symbols", f.mul(f.zext("%index", "i32"), 4))
     row = f.zext(f.load("i16", symbol), "i16")
     record_flags = f.load("i16", symbol, 2)

@@ -249,7 +249,7 @@ def free_handle() -> str:
     index = f.land("%handle", HANDLE_INDEX_MASK)
     ours = f.both(
         f.cmp("eq", f.land("%handle", HANDLE_TAG_MASK - (1 << 64)), HANDLE_TAG),
-        f.both(f.cmp("ult", index, lay.AGENT_HANDLE_BASE), f.cmp("ne", index, 0)),
+        f.both(f.cmp("ult", index, f.zext(f.load("i32", "%base", lay.NEXT_HANDLE), "i32")), f.cmp("ne", index, 0)),  # given before
     )
     with f.when(ours):
         place = f.at("%base", f.add(lay.GENERATIONS, f.mul(index, 2)))

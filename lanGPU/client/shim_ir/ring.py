@@ -75,6 +75,9 @@ def room() -> str:
         head = f.load("i64", "%base", lay.HEAD)
         used = f.sub(head, f.load_atomic("i64", "%base", lay.TAIL))
         f.leave(f.cmp("ule", f.add(used, "%bytes"), lay.RING_BYTES))
+        # Threads that queued for LOCK meanwhile need not find out about a dead agent one second each.
+        with f.when(f.cmp("eq", f.load_atomic("i32", "%page", pl.STATE), pl.FAILED, "i32")):
+            f.ret("i1", "false")
         seen = f.load_atomic("i32", "%base", lay.SPACE_SEQ)
         f.atomic_add("i32", 1, "%base", lay.SPACE_WAITERS)
         f.call("void", "doorbell", "ptr %base")
@@ -87,8 +90,7 @@ def room() -> str:
         closed = f.land(f.load_atomic("i32", "%base", lay.FLAGS), lay.FLAG_CLOSED, "i32")
         with f.when(f.cmp("ne", closed, 0, "i32")):
             f.ret("i1", "false")
-        timed_out = f.both(f.cmp("slt", f.get(waited), 0), f.cmp("ne", f.get(waited), pl.EAGAIN))
-        with f.when(timed_out), f.unless(f.call("i1", "agent_lives", "ptr %page")):
+        with f.when(f.cmp("eq", f.get(waited), pl.ETIMEDOUT)), f.unless(f.call("i1", "agent_lives", "ptr %page")):
             f.ret("i1", "false")
     f.ret("i1", "true")
     return f.text()
@@ -111,7 +113,8 @@ def request() -> str:
     head = f.load("i32", "%base", lay.REQUEST_HEAD)
     index = f.land(head, lay.REQUEST_CAPACITY - 1, "i32")
     f.store("i32", "%number", "%base", f.add(lay.REQUESTS, f.mul(f.zext(index, "i32"), 4)))
-    with f.when(f.cmp("ult", "%api", lay.API_UNSUPPORTED, "i32")):
+    # Not what the shim itself has to say: a thread's first request, a continuation, an unsupported function.
+    with f.when(f.cmp("ult", f.sub("%api", lay.API_THREAD_ATTACH + 1, "i32"), lay.API_UNSUPPORTED - 1, "i32")):
         f.store("i64", f.add(f.load("i64", "%base", lay.COUNT_AGENT), 1), "%base", lay.COUNT_AGENT)
     f.store_atomic("i32", f.add(head, 1, "i32"), "%base", lay.REQUEST_HEAD)
     f.call("void", "unlock", "ptr %base")
@@ -120,9 +123,19 @@ def request() -> str:
     return f.text()
 
 
+def ended() -> str:
+    """``ended(base) -> i32``: what a call returns that got no answer."""
+    f = Function("internal i32 @ended(ptr %base)", "nounwind noinline")
+    closed = f.land(f.load_atomic("i32", "%base", lay.FLAGS), lay.FLAG_CLOSED, "i32")
+    with f.when(f.cmp("ne", closed, 0, "i32")):
+        f.ret("i32", f.load("i32", "%base", lay.CLOSED_RESULT))
+    f.ret("i32", CUDA_ERROR_SYSTEM_NOT_READY)
+    return f.text()
+
+
 def wait() -> str:
-    """``wait(page, slot, seen) -> i1``: until SLOT_REPLY_SEQ is no longer `seen`; false if the agent died."""
-    f = Function("internal i1 @wait(ptr %page, ptr %slot, i32 %seen)")
+    """``wait(page, base, slot, seen) -> i1``: until SLOT_REPLY_SEQ is no longer `seen`; false if the agent died or the session ended."""
+    f = Function("internal i1 @wait(ptr %page, ptr %base, ptr %slot, i32 %seen)")
     word = f.at("%slot", lay.SLOT_REPLY_SEQ)
     with f.count(REPLY_SPINS):
         with f.when(f.cmp("ne", f.load_atomic("i32", word), "%seen", "i32")):
@@ -135,8 +148,13 @@ def wait() -> str:
         f.leave(f.cmp("ne", f.load_atomic("i32", word, 0, "seq_cst"), "%seen", "i32"))
         slept = _futex(f, word, pl.FUTEX_WAIT, f.zext("%seen", "i32"), timeout)
         f.leave(f.cmp("ne", f.load_atomic("i32", word), "%seen", "i32"))
-        with f.when(f.both(f.cmp("slt", slept, 0), f.cmp("ne", slept, pl.EAGAIN))), f.unless(f.call("i1", "agent_lives", "ptr %page")):
-            f.ret("i1", "false")
+        with f.when(f.cmp("eq", slept, pl.ETIMEDOUT)):
+            # Whoever closes the session answers those who wait, unless it broke itself.
+            closed = f.land(f.load_atomic("i32", "%base", lay.FLAGS), lay.FLAG_CLOSED, "i32")
+            with f.when(f.cmp("ne", closed, 0, "i32")):
+                f.ret("i1", "false")
+            with f.unless(f.call("i1", "agent_lives", "ptr %page")):
+                f.ret("i1", "false")
     f.store_atomic("i32", 0, "%slot", lay.SLOT_WAITING)
     f.ret("i1", "true")
     return f.text()
@@ -144,7 +162,7 @@ def wait() -> str:
 
 def text() -> str:
     """This part's IR."""
-    return lock() + doorbell() + agent_lives() + room() + request() + wait()
+    return lock() + doorbell() + agent_lives() + room() + request() + ended() + wait()
 
 
 assert lay.REQUEST_CAPACITY & (lay.REQUEST_CAPACITY - 1) == 0

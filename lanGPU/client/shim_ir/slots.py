@@ -3,8 +3,14 @@
 from lanGPU.client import layout as lay
 from lanGPU.client.shim_ir import place as pl
 from lanGPU.client.shim_ir.kernel import syscall
-from lanGPU.constants import MAX_THREADS
+from lanGPU.constants import CUDA_SUCCESS, MAX_THREADS
 from lanGPU.native.irtext import Function
+
+
+NO_SLOT = -1
+"""There are MAX_THREADS living threads with a slot."""
+NO_AGENT = -2
+"""The agent did not answer a thread's greeting."""
 
 
 def _entry(f: Function, index: str) -> str:
@@ -17,7 +23,7 @@ def _slot(f: Function, number: str) -> str:
 
 
 def find_slot() -> str:
-    """``find_slot(page, base) -> i32``: the calling thread's slot; -1 if there is none left."""
+    """``find_slot(page, base) -> i32``: the calling thread's slot, NO_SLOT or NO_AGENT."""
     f = Function("internal i32 @find_slot(ptr %page, ptr %base)")
     tid = f.var("i32", 0)
     quick = f.cmp("eq", f.load("i32", "%page", pl.TID_IN_TCB), 1, "i32")
@@ -35,7 +41,7 @@ def find_slot() -> str:
             # A tid is used again some day: by a thread whose control block lies elsewhere, mostly.
             with f.unless(f.cmp("eq", f.load("i64", entry, 8), pointer)):
                 f.store("i64", pointer, entry, 8)
-                f.call("void", "greet_thread", "ptr %page", "ptr %base", f"i32 {number}")
+                f.ret("i32", f.call("i32", "greet_thread", "ptr %page", "ptr %base", f"i32 {number}"))
             f.ret("i32", number)
         f.leave(f.cmp("eq", found, 0, "i32"))
     f.ret("i32", f.call("i32", "new_slot", "ptr %page", "ptr %base", f"i32 {me}"))
@@ -46,13 +52,13 @@ def find_slot() -> str:
 
 
 def greet_thread() -> str:
-    """``greet_thread(page, base, number)``: tells the agent that another thread uses the slot now."""
-    f = Function("internal void @greet_thread(ptr %page, ptr %base, i32 %number)", "nounwind noinline")
+    """``greet_thread(page, base, number) -> i32``: tells the agent that another thread uses the slot now; the number, or NO_AGENT."""
+    f = Function("internal i32 @greet_thread(ptr %page, ptr %base, i32 %number)", "nounwind noinline")
     slot = _slot(f, "%number")
     f.store("i64", f.call("i64", "thread_pointer"), slot, lay.SLOT_THREAD_POINTER)
     f.store("i32", f.trunc(syscall(f, "gettid")), slot, lay.SLOT_TID)
-    f.call("i32", "ask", "ptr %page", "ptr %base", "i32 %number", f"i32 {lay.API_THREAD_ATTACH}")
-    f.ret()
+    result = f.call("i32", "ask", "ptr %page", "ptr %base", "i32 %number", f"i32 {lay.API_THREAD_ATTACH}")
+    f.ret("i32", f.select(f.cmp("eq", result, CUDA_SUCCESS, "i32"), "i32", "%number", NO_AGENT))
     return f.text()
 
 
@@ -92,8 +98,8 @@ def new_slot() -> str:
             f.leave(free)
     f.call("void", "unlock", "ptr %base")
     with f.when(f.cmp("sge", got, 0, "i32")):
-        f.call("void", "greet_thread", "ptr %page", "ptr %base", f"i32 {got}")
-    f.ret("i32", got)
+        f.ret("i32", f.call("i32", "greet_thread", "ptr %page", "ptr %base", f"i32 {got}"))
+    f.ret("i32", NO_SLOT)
     return f.text()
 
 
