@@ -53,8 +53,12 @@ class State(ctypes.Structure):
         ("consumed", _U64),
         ("answer", _U64),
         ("stream_query", _U64),
-        ("stream_query_per_thread", _U64),
         ("event_query", _U64),
+        ("stream_is_capturing", _U64),
+        ("stream_synchronize", _U64),
+        ("streams", _U64),
+        ("stream_count", _U64),
+        ("streams_lost", _U64),
     )
 
 
@@ -70,8 +74,24 @@ def _unruled(arg: Arg) -> bool:
     return arg.kind in _SIZED and not arg.size_from and not arg.size_const
 
 
+SHORTCUTS: Final = {"cuMemcpyDtoH_v2": ir.Shortcut.READY, "cuMemcpyDtoHAsync_v2": ir.Shortcut.THEN_WAIT}
+"""Hand-written rows whose simplest case machine code carries out as their server function would."""
+
+
+def _readiness(row: ApiFunction) -> tuple[ir.Readiness, int]:
+    """How to learn whether a call of `row` would return at once, and which argument is asked."""
+    for i, arg in enumerate(row.args):
+        if arg.kind is ArgKind.HANDLE and arg.handle is HandleType.STREAM:
+            return ir.Readiness.STREAM, i
+        if arg.kind is ArgKind.HANDLE and arg.handle is HandleType.EVENT:
+            return ir.Readiness.EVENT, i
+    if row.name in SHORTCUTS:
+        return ir.Readiness.DEFAULT_STREAM, 0
+    return (ir.Readiness.UNKNOWN if row.args else ir.Readiness.ALL), 0
+
+
 def row_entry(row: ApiFunction, resolve: Callable[[str], int]) -> bytes:
-    """The row's entry in the table of `executor_ir`; hand-written rows need no entry point.
+    """The row's entry in the table of `executor_ir`; hand-written rows need no entry point, but for their shortcuts.
 
     Raises:
         ValueError: machine code has no way to carry such a row.
@@ -79,19 +99,14 @@ def row_entry(row: ApiFunction, resolve: Callable[[str], int]) -> bytes:
     unruled = [arg for arg in row.args if _unruled(arg)]
     if not row.server and (len(unruled) > 1 or any(arg.kind is ArgKind.BYTES_INOUT for arg in unruled)):
         raise ValueError(f"{row.name}: {', '.join(arg.name for arg in unruled)} need a size")
+    shortcut = SHORTCUTS.get(row.name, ir.Shortcut.NONE)
     entry = per_thread = 0
-    if not row.server:
+    if not row.server or shortcut:
         entry = resolve(row.name)
         per_thread = resolve(row.name + row.per_thread) if row.per_thread else entry
-    waits_for = [
-        (i, arg.handle)
-        for i, arg in enumerate(row.args)
-        if arg.kind is ArgKind.HANDLE and arg.handle in (HandleType.STREAM, HandleType.EVENT)
-    ]
-    query, query_type = waits_for[0] if waits_for else (descriptor.NO_ARG, HandleType.NONE)
     names = any(arg.kind in (ArgKind.HANDLE_OUT, ArgKind.HANDLE_DESTROY, ArgKind.HANDLE_QUERY) for arg in row.args)
     head = entry.to_bytes(8, "little") + per_thread.to_bytes(8, "little")
-    head += bytes([1, query, query_type is HandleType.EVENT, names or bool(unruled)])
+    head += bytes([1, *_readiness(row), names or bool(unruled), shortcut])
     return head.ljust(ir.DESCRIPTOR_AT, b"\0") + descriptor.pack(row)
 
 
@@ -103,6 +118,7 @@ class MachineExecutor:
         self._output = _zeroed(OUTPUT_BYTES)
         self._failures = (_U64 * ir.MAX_FAILURES)()
         self._contexts = (_U64 * MAX_THREADS)()
+        self._streams = (_U64 * ir.MAX_STREAMS)()
         self._memory = [_zeroed(ir.API_IDS * ir.ENTRY_BYTES), _zeroed(MAX_HANDLES * ir.HANDLE_BYTES), _zeroed(4 * ir.BUCKETS)]
         entries, handles, buckets = self._memory
         for row in rows:
@@ -118,8 +134,10 @@ class MachineExecutor:
             failures=ctypes.addressof(self._failures),
             set_current=resolve("cuCtxSetCurrent"),
             stream_query=resolve("cuStreamQuery"),
-            stream_query_per_thread=resolve("cuStreamQuery_ptsz"),
             event_query=resolve("cuEventQuery"),
+            stream_is_capturing=resolve("cuStreamIsCapturing"),
+            stream_synchronize=resolve("cuStreamSynchronize"),
+            streams=ctypes.addressof(self._streams),
         )
         self._address = ctypes.addressof(self._state)
         # What may enter the driver gives the GIL away: a callback of the emulated driver takes it again.

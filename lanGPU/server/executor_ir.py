@@ -19,7 +19,8 @@ State (`executor.State`), 8 bytes each:
 | 14 | records carried out |
 | 15 | bytes consumed by the last `run` |
 | 16 | answer of `real` |
-| 17, 18, 19 | cuStreamQuery, its per-thread variant, cuEventQuery |
+| 17, 18, 19, 20 | cuStreamQuery, cuEventQuery, cuStreamIsCapturing, cuStreamSynchronize |
+| 21, 22, 23 | streams: address of u64 for each named stream (at most MAX_STREAMS), how many, how many more did not fit |
 
 Entry of a row:
 
@@ -28,12 +29,17 @@ Entry of a row:
 | 0 | u64 | entry point; 0: the driver lacks it |
 | 8 | u64 | entry point of the per-thread variant (the same, where cuda.h has none) |
 | 16 | u8 | 1: there is such a row |
-| 17 | u8 | index of the stream or event argument whose query tells whether a blocking call would return at once; 255 none |
-| 18 | u8 | 1: the query is cuEventQuery |
+| 17 | u8 | Readiness: what tells whether a call that may block would return at once |
+| 18 | u8 | index of the stream or event argument that is asked |
 | 19 | u8 | 1: names are made, ended or looked up when the call succeeds |
+| 20 | u8 | Shortcut, of hand-written rows |
+
+A call that may block is asked about first, up to POLLS times: a wait that ends soon costs less here than on another thread. If it would
+still block, Python gets it. For cuCtxSynchronize every stream is asked, but none while one captures: the question would end the capture.
 | 24 | DESCRIPTOR_BYTES | `lanGPU.driverapi.descriptor` |
 """
 
+from enum import IntEnum
 from typing import Final
 
 from lanGPU.constants import (
@@ -68,6 +74,30 @@ from lanGPU.wire.records import (
     REPLY_HEADER,
 )
 
+
+class Readiness(IntEnum):
+    """How the executor learns whether a call would return at once."""
+
+    UNKNOWN = 0
+    STREAM = 1
+    """cuStreamQuery of an argument."""
+    EVENT = 2
+    """cuEventQuery of an argument."""
+    DEFAULT_STREAM = 3
+    """cuStreamQuery of the legacy stream, or of the per-thread one for that variant."""
+    ALL = 4
+    """cuStreamQuery of every stream of the session."""
+
+
+class Shortcut(IntEnum):
+    """Hand-written rows of which the simplest case is carried out here: up to SHORT_BYTES of outputs, and ready."""
+
+    NONE = 0
+    READY = 1
+    THEN_WAIT = 2
+    """Asynchronous: followed by cuStreamSynchronize, so that the outputs are there; not in a stream that captures."""
+
+
 FUNCTIONS: Final = ("run", "define", "real", "virtual", "forget", "bind")
 API_IDS: Final = MAX_API_ID + 1
 DESCRIPTOR_AT: Final = 24
@@ -78,6 +108,13 @@ BUCKETS: Final = 1 << BUCKETS_LOG2
 """Chains stay short for any session that is not at its limit of handles; the table costs 256 KiB of untouched memory."""
 MAX_FAILURES: Final = 256
 """Failed posted calls kept for the log between two visits of Python; more are only counted."""
+
+POLLS: Final = 20
+"""Questions of a microsecond or two each: about what the handing over to another thread and back would take."""
+MAX_STREAMS: Final = 16
+"""With more streams than that, cuCtxSynchronize is left to a waiting thread at once."""
+SHORT_BYTES: Final = 64 * 1024
+"""Larger outputs are sent from where the driver put them."""
 
 _HELPERS = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -184,7 +221,62 @@ cut:
   br label %free
 free:
   %tp = getelementptr i8, ptr %p, i64 14
+  %t = load i8, ptr %tp
   store i8 0, ptr %tp
+  %stream = icmp eq i8 %t, {STREAM}
+  br i1 %stream, label %drop, label %out
+drop:
+  call void @stream_gone(ptr %c, i64 %real)
+  br label %out
+out:
+  ret void
+}
+define internal void @stream_new(ptr %c, i64 %real) {
+e:
+  %n = call i64 @get(ptr %c, i64 22)
+  %full = icmp uge i64 %n, {MAX_STREAMS}
+  br i1 %full, label %lost, label %keep
+lost:
+  %l = call i64 @get(ptr %c, i64 23)
+  %l2 = add i64 %l, 1
+  call void @put(ptr %c, i64 23, i64 %l2)
+  ret void
+keep:
+  %list = call ptr @getp(ptr %c, i64 21)
+  %p = getelementptr i64, ptr %list, i64 %n
+  store i64 %real, ptr %p
+  %n2 = add i64 %n, 1
+  call void @put(ptr %c, i64 22, i64 %n2)
+  ret void
+}
+define internal void @stream_gone(ptr %c, i64 %real) {
+e:
+  %n = call i64 @get(ptr %c, i64 22)
+  %list = call ptr @getp(ptr %c, i64 21)
+  br label %loop
+loop:
+  %i = phi i64 [0, %e], [%i2, %on]
+  %end = icmp eq i64 %i, %n
+  br i1 %end, label %lost, label %look
+look:
+  %p = getelementptr i64, ptr %list, i64 %i
+  %v = load i64, ptr %p
+  %same = icmp eq i64 %v, %real
+  br i1 %same, label %found, label %on
+on:
+  %i2 = add i64 %i, 1
+  br label %loop
+found:
+  %last = sub i64 %n, 1
+  %lp = getelementptr i64, ptr %list, i64 %last
+  %lv = load i64, ptr %lp
+  store i64 %lv, ptr %p
+  call void @put(ptr %c, i64 22, i64 %last)
+  ret void
+lost:
+  %l = call i64 @get(ptr %c, i64 23)
+  %l2 = sub i64 %l, 1
+  call void @put(ptr %c, i64 23, i64 %l2)
   ret void
 }
 """
@@ -220,6 +312,12 @@ new:
   %index = and i64 %vh, {HANDLE_INDEX_MASK}
   %index32 = trunc i64 %index to i32
   store i32 %index32, ptr %b
+  %stream = icmp eq i8 %type8, {STREAM}
+  br i1 %stream, label %list, label %out
+list:
+  call void @stream_new(ptr %c, i64 %real)
+  br label %out
+out:
   ret i64 0
 }
 ; 1: found, the driver's handle is the state's answer; 0: no such name of that type
@@ -318,6 +416,94 @@ bound:
 }
 """
 
+_READY = """
+; cuStreamQuery or cuEventQuery says that nothing is left to do, or fails; up to {POLLS} questions
+define internal i1 @ready(ptr %query, i64 %handle) {
+e:
+  %none = icmp eq ptr %query, null
+  br i1 %none, label %no, label %loop
+loop:
+  %i = phi i64 [0, %e], [%i2, %again]
+  %r = call i32 %query(i64 %handle)
+  %busy = icmp eq i32 %r, {CUDA_ERROR_NOT_READY}
+  br i1 %busy, label %again, label %yes
+again:
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, {POLLS}
+  br i1 %more, label %loop, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+; neither captures nor cannot be asked
+define internal i1 @plain(ptr %c, i64 %stream) {
+e:
+  %status = alloca i64
+  store i64 0, ptr %status
+  %f = call ptr @getp(ptr %c, i64 19)
+  %none = icmp eq ptr %f, null
+  br i1 %none, label %no, label %ask
+ask:
+  %r = call i32 %f(i64 %stream, ptr %status)
+  %failed = icmp ne i32 %r, 0
+  %s = load i32, ptr %status
+  %captures = icmp ne i32 %s, 0
+  %bad = or i1 %failed, %captures
+  br i1 %bad, label %no, label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+; every stream of the session is idle
+define internal i1 @all_ready(ptr %c) {
+e:
+  %lost = call i64 @get(ptr %c, i64 23)
+  %some = icmp ne i64 %lost, 0
+  br i1 %some, label %no, label %start
+start:
+  %query = call ptr @getp(ptr %c, i64 17)
+  %list = call ptr @getp(ptr %c, i64 21)
+  %n = call i64 @get(ptr %c, i64 22)
+  br label %capture
+capture:
+  %i = phi i64 [0, %start], [%i2, %capture.next]
+  %end = icmp eq i64 %i, %n
+  br i1 %end, label %defaults, label %capture.one
+capture.one:
+  %p = getelementptr i64, ptr %list, i64 %i
+  %s = load i64, ptr %p
+  %plain = call i1 @plain(ptr %c, i64 %s)
+  br i1 %plain, label %capture.next, label %no
+capture.next:
+  %i2 = add i64 %i, 1
+  br label %capture
+defaults:
+  %legacy = call i1 @ready(ptr %query, i64 0)
+  br i1 %legacy, label %own, label %no
+own:
+  %per_thread = call i1 @ready(ptr %query, i64 2)
+  br i1 %per_thread, label %loop, label %no
+loop:
+  %k = phi i64 [0, %own], [%k2, %next]
+  %done = icmp eq i64 %k, %n
+  br i1 %done, label %yes, label %one
+one:
+  %kp = getelementptr i64, ptr %list, i64 %k
+  %ks = load i64, ptr %kp
+  %ok = call i1 @ready(ptr %query, i64 %ks)
+  br i1 %ok, label %next, label %no
+next:
+  %k2 = add i64 %k, 1
+  br label %loop
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+"""
+
 _RUN = """
 ; carries out records of %base[0..%n); returns a Reason, the consumed bytes are in the state
 define i64 @run(ptr %c, ptr %base, i64 %n) {
@@ -332,6 +518,7 @@ e:
   %blob.v = alloca i64
   %out.v = alloca ptr
   %result.v = alloca i32
+  %waited.v = alloca i64
   call void @llvm.memset.p0.i64(ptr %args, i8 0, i64 {ARGS_BYTES}, i1 false)
   store i64 0, ptr %at.v
   br label %loop
@@ -351,7 +538,7 @@ partial:
 corrupt:
   br label %stop
 stop:
-  %reason = phi i64 [{DONE}, %done], [{PARTIAL}, %partial], [{CORRUPT}, %corrupt], [{PYTHON}, %python], [{BLOCKING}, %blocking],
+  %reason = phi i64 [{DONE}, %done], [{PARTIAL}, %partial], [{CORRUPT}, %corrupt], [{PYTHON}, %python], [{BLOCKING}, %blocking.stop],
     [{OUTPUT_FULL}, %full]
   call void @put(ptr %c, i64 15, i64 %at)
   ret i64 %reason
@@ -409,7 +596,11 @@ whose:
   %df = load i8, ptr %df.p
   %py.f = and i8 %df, {FLAG_SERVER_PYTHON}
   %py = icmp ne i8 %py.f, 0
-  br i1 %py, label %python, label %shape
+  %short.p = getelementptr i8, ptr %entry, i64 20
+  %short8 = load i8, ptr %short.p
+  %long = icmp eq i8 %short8, {SHORTCUT_NONE}
+  %py.now = and i1 %py, %long
+  br i1 %py.now, label %python, label %shape
 python:
   br label %stop
 
@@ -487,7 +678,11 @@ shape.end:
   %s.exact = icmp eq i64 %sb, %size
   %s.fits = icmp ule i64 %so, {MAX_OUTPUT_BYTES}
   %s.ok = and i1 %s.exact, %s.fits
-  br i1 %s.ok, label %room, label %corrupt
+  br i1 %s.ok, label %short.size, label %corrupt
+short.size:
+  %short.over = icmp ugt i64 %so, {SHORT_BYTES}
+  %short.no = and i1 %py, %short.over
+  br i1 %short.no, label %python, label %room
 room:
   %used = call i64 @get(ptr %c, i64 6)
   %capacity = call i64 @get(ptr %c, i64 5)
@@ -595,7 +790,12 @@ a.slot:
   br label %arg.next
 
 a.sized:
-  br i1 %null, label %a.null, label %z.rule
+  br i1 %null, label %z.null, label %z.rule
+z.null:
+  br i1 %py, label %python, label %a.null
+; hand-written code has its own answer to what does not fit
+z.misfit:
+  br i1 %py, label %python, label %corrupt
 z.rule:
   %z.from.p = getelementptr i8, ptr %d, i64 2
   %z.from = load i8, ptr %z.from.p
@@ -621,11 +821,11 @@ z.counted:
   %z.mul = call {i64, i1} @llvm.umul.with.overflow.i64(i64 %z.count, i64 %z.const)
   %z.product = extractvalue {i64, i1} %z.mul, 0
   %z.wrapped = extractvalue {i64, i1} %z.mul, 1
-  br i1 %z.wrapped, label %corrupt, label %z.check
+  br i1 %z.wrapped, label %z.misfit, label %z.check
 z.check:
   %z.need = phi i64 [%z.const, %z.fixed.l], [%z.product, %z.counted]
   %z.less = icmp ult i64 %w, %z.need
-  br i1 %z.less, label %corrupt, label %z.kind
+  br i1 %z.less, label %z.misfit, label %z.kind
 z.kind:
   switch i8 %kind, label %z.out [
     i8 {BYTES_IN}, label %z.in
@@ -745,29 +945,48 @@ wait:
   %pt = icmp ne i16 %pt.f, 0
   %bl.f = and i8 %df, {FLAG_BLOCKING}
   %bl = icmp ne i8 %bl.f, 0
-  br i1 %bl, label %may.block, label %go
+  %slow = or i1 %bl, %py
+  br i1 %slow, label %may.block, label %go
 may.block:
-  %qa.p = getelementptr i8, ptr %entry, i64 17
-  %qa = load i8, ptr %qa.p
-  %qa.none = icmp eq i8 %qa, {NO_ARG}
-  br i1 %qa.none, label %blocking, label %ask
-ask:
-  %qe.p = getelementptr i8, ptr %entry, i64 18
-  %qe8 = load i8, ptr %qe.p
-  %qe = icmp ne i8 %qe8, 0
-  %qi.s = select i1 %pt, i64 18, i64 17
-  %qi = select i1 %qe, i64 19, i64 %qi.s
-  %qf = call ptr @getp(ptr %c, i64 %qi)
-  %qf.none = icmp eq ptr %qf, null
-  br i1 %qf.none, label %blocking, label %ask2
-ask2:
-  %qa64 = zext i8 %qa to i64
-  %qv.p = getelementptr i64, ptr %args, i64 %qa64
-  %qv = load i64, ptr %qv.p
-  %qr = call i32 %qf(i64 %qv)
-  %busy = icmp eq i32 %qr, {CUDA_ERROR_NOT_READY}
-  br i1 %busy, label %blocking, label %go
+  %ra.p = getelementptr i8, ptr %entry, i64 18
+  %ra = load i8, ptr %ra.p
+  %ra64 = zext i8 %ra to i64
+  %rv.p = getelementptr i64, ptr %args, i64 %ra64
+  %rm.p = getelementptr i8, ptr %entry, i64 17
+  %rm = load i8, ptr %rm.p
+  %own = select i1 %pt, i64 2, i64 0
+  %query = call ptr @getp(ptr %c, i64 17)
+  switch i8 %rm, label %blocking [
+    i8 {READY_STREAM}, label %ready.stream
+    i8 {READY_EVENT}, label %ready.event
+    i8 {READY_DEFAULT_STREAM}, label %ready.query
+    i8 {READY_ALL}, label %ready.all
+  ]
+ready.all:
+  %all = call i1 @all_ready(ptr %c)
+  br i1 %all, label %go, label %blocking
+ready.event:
+  %ev = load i64, ptr %rv.p
+  %ev.query = call ptr @getp(ptr %c, i64 18)
+  %ev.ok = call i1 @ready(ptr %ev.query, i64 %ev)
+  br i1 %ev.ok, label %go, label %blocking
+ready.stream:
+  %rs0 = load i64, ptr %rv.p
+  %rs.null = icmp eq i64 %rs0, 0
+  %rs1 = select i1 %rs.null, i64 %own, i64 %rs0
+  %rs.guard = icmp eq i8 %short8, {SHORTCUT_THEN_WAIT}
+  br i1 %rs.guard, label %ready.capture, label %ready.query
+ready.capture:
+  %rs.plain = call i1 @plain(ptr %c, i64 %rs1)
+  br i1 %rs.plain, label %ready.query, label %blocking
+ready.query:
+  %waited = phi i64 [%own, %may.block], [%rs1, %ready.stream], [%rs1, %ready.capture]
+  %rq.ok = call i1 @ready(ptr %query, i64 %waited)
+  store i64 %waited, ptr %waited.v
+  br i1 %rq.ok, label %go, label %blocking
 blocking:
+  br i1 %py, label %python, label %blocking.stop
+blocking.stop:
   br label %stop
 go:
   %f.o = select i1 %pt, i64 8, i64 0
@@ -783,7 +1002,20 @@ call:
   %called = call i32 %f({ARGUMENTS})
   store i32 %called, ptr %result.v
   %failed = icmp ne i32 %called, 0
-  br i1 %failed, label %finish, label %after
+  br i1 %failed, label %finish, label %then
+then:
+  %then.wait = icmp eq i8 %short8, {SHORTCUT_THEN_WAIT}
+  br i1 %then.wait, label %join, label %after
+join:
+  %join.f = call ptr @getp(ptr %c, i64 20)
+  %join.none = icmp eq ptr %join.f, null
+  br i1 %join.none, label %unsupported, label %join.call
+join.call:
+  %join.s = load i64, ptr %waited.v
+  %join.r = call i32 %join.f(i64 %join.s)
+  store i32 %join.r, ptr %result.v
+  %join.bad = icmp ne i32 %join.r, 0
+  br i1 %join.bad, label %finish, label %after
 after:
   %fx.p = getelementptr i8, ptr %entry, i64 19
   %fx8 = load i8, ptr %fx.p
@@ -963,6 +1195,8 @@ write:
 REPLY_AT: Final = HEADER_BYTES + REPLY_HEADER.size
 _NUMBERS: Final[dict[str, int]] = {
     **{kind.name: kind.value for kind in ArgKind},
+    **{f"READY_{how.name}": how.value for how in Readiness},
+    **{f"SHORTCUT_{how.name}": how.value for how in Shortcut},
     **{reason.name: reason.value for reason in Reason},
     "CONTEXT": HandleType.CONTEXT,
     "STREAM": HandleType.STREAM,
@@ -979,6 +1213,9 @@ _NUMBERS: Final[dict[str, int]] = {
     "MAX_OUTPUT_BYTES": MAX_OUTPUT_BYTES,
     "MAX_THREADS": MAX_THREADS,
     "MAX_FAILURES": MAX_FAILURES,
+    "MAX_STREAMS": MAX_STREAMS,
+    "POLLS": POLLS,
+    "SHORT_BYTES": SHORT_BYTES,
     "LAST_HANDLE": MAX_HANDLES - 1,
     "API_IDS": API_IDS,
     "ENTRY_BYTES": ENTRY_BYTES,
@@ -1007,7 +1244,7 @@ _NUMBERS: Final[dict[str, int]] = {
 
 def text() -> str:
     """The module's IR, without target triple."""
-    out = _HELPERS + _HANDLES + _RUN
+    out = _HELPERS + _HANDLES + _READY + _RUN
     loads = [f"  %l{i}.p = getelementptr i64, ptr %args, i64 {i}\n  %l{i} = load i64, ptr %l{i}.p" for i in range(MAX_ARGS)]
     # Every entry point gets all of them: in the C calling conventions the caller cleans up, and a callee looks at no more than it declares.
     out = out.replace("{LOADS}", "\n".join(loads)).replace("{ARGUMENTS}", ", ".join(f"i64 %l{i}" for i in range(MAX_ARGS)))

@@ -185,6 +185,7 @@ def test_a_call_that_must_wait_lets_other_threads_go_on(bench: Bench) -> None:
 
 def test_more_waiting_calls_than_threads_end_the_session(bench: Bench) -> None:
     release = threading.Event()
+    bench.driver.functions["cuStreamQuery"] = lambda _: CUDA_ERROR_NOT_READY
     bench.driver.functions["cuCtxSynchronize"] = lambda: release.wait(10) and 0
     try:
         with pytest.raises(RemoteProtocolError):
