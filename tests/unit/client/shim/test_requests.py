@@ -208,7 +208,13 @@ def test_closed(agent: FakeAgent, program: Program) -> None:
     assert program.call("cuCtxSynchronize")[0] == 709
     assert program.call("cuMemsetD8_v2", ("int", 1), ("int", 2), ("int", 3))[0] == 709
     assert program.call(ASKED, ("int", 0), ("int", 0))[0] == 709
-    other = "import threading\nout = []\nt = threading.Thread(target=lambda: out.append(cuda.cuCtxSynchronize())); t.start(); t.join()\nresult = out"
+    other = """
+import threading
+result = []
+thread = threading.Thread(target=lambda: result.append(cuda.cuCtxSynchronize()))
+thread.start()
+thread.join()
+"""
     assert program.run(other) == [709]
     assert (len(agent.session.records), len(agent.session.requests)) == before
 
