@@ -185,9 +185,13 @@ def timed(function: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def median(rounds: int, function: Callable[[], float]) -> float:
-    """The median of several measurements."""
-    return statistics.median(function() for _ in range(rounds))
+def medians(rounds: int, measures: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each; taken by turns, so that whatever else the machine does falls on all of them alike."""
+    found: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            found[name].append(measure())
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
 # --- the program that runs under `langpu run` ------------------------------------------------------------------------
@@ -240,43 +244,57 @@ def inside(quick: bool) -> dict[str, float]:
 
     many = 5 * BURST
     launches(BURST)  # what happens once (the ring's pages, the agent's machine code) is not measured
-    out = {"post_ns": median(rounds, lambda: settled(lambda: launches(BURST) / BURST * 1e9))}
-    out["post_sustained_ns"] = median(rounds, lambda: settled(lambda: launches(many) / many * 1e9))
-    out["posted_per_s"] = median(rounds, lambda: settled(lambda: rate(2 * many)))
 
-    def each_us(function: int, *args: int) -> float:
-        loops.repeat(function, 50, *args)
-        return median(rounds, lambda: timed(lambda: loops.repeat(function, count, *args)) / count * 1e6)
+    def each_us(function: int, *args: int) -> Callable[[], float]:
+        def measure() -> float:
+            loops.repeat(function, 20, *args)
+            return timed(lambda: loops.repeat(function, count, *args)) / count * 1e6
 
-    out["sync_us"] = each_us(stream_sync, 0)
-    out["context_sync_us"] = each_us(context_sync)
+        return measure
+
     alloc, free = cuda.address("cuMemAlloc_v2"), cuda.address("cuMemFree_v2")
-    out["alloc_free_us"] = median(rounds, lambda: settled(lambda: timed(lambda: loops.pairs(alloc, free, count, 4096)) / count * 1e6))
-    slot = _U64()
-    create = cuda.address("cuEventCreate")
-    out["event_create_us"] = each_us(create, ctypes.addressof(slot), 0)
-    word = ctypes.c_uint32()
-    out["read4_us"] = each_us(cuda.address("cuMemcpyDtoH_v2"), ctypes.addressof(word), memory, 4)
-
+    slot, word = _U64(), ctypes.c_uint32()
+    many = 5 * BURST
+    out = medians(
+        rounds,
+        {
+            "post_ns": lambda: settled(lambda: launches(BURST) / BURST * 1e9),
+            "post_sustained_ns": lambda: settled(lambda: launches(many) / many * 1e9),
+            "posted_per_s": lambda: settled(lambda: rate(2 * many)),
+        },
+    )
+    with peer("echo") as sock:
+        out |= medians(
+            rounds,
+            {
+                "raw_pingpong_us": lambda: timed(lambda: loops.ping(sock.fileno(), count, MESSAGE_BYTES)) / count * 1e6,
+                "sync_us": each_us(stream_sync, 0),
+                "context_sync_us": each_us(context_sync),
+                "read4_us": each_us(cuda.address("cuMemcpyDtoH_v2"), ctypes.addressof(word), memory, 4),
+                "alloc_free_us": lambda: settled(lambda: timed(lambda: loops.pairs(alloc, free, count, 4096)) / count * 1e6),
+                "event_create_us": each_us(cuda.address("cuEventCreate"), ctypes.addressof(slot), 0),
+            },
+        )
     data = np.random.default_rng(1).integers(0, 1 << 63, upload // 8, dtype=np.uint64)
-    host = data.ctypes.data
-    sizes = ctypes.c_size_t(upload)
+    target = np.full_like(data, 1)  # touched before: the first touch of a page is not what is measured
+    host, sizes = data.ctypes.data, ctypes.c_size_t(upload)
 
-    def copy_up() -> None:
+    def up() -> None:
         cuda.call("cuMemcpyHtoD_v2", _U64(memory), _P(host), sizes)
         cuda.call("cuCtxSynchronize")
 
-    def up() -> float:
-        return upload / timed(copy_up)
-
-    target = np.full_like(data, 1)  # touched before: the first touch of a page is not what is measured
-
-    def down() -> float:
-        return upload / timed(lambda: cuda.call("cuMemcpyDtoH_v2", _P(target.ctypes.data), _U64(memory), sizes))
+    def down() -> None:
+        cuda.call("cuMemcpyDtoH_v2", _P(target.ctypes.data), _U64(memory), sizes)
 
     up()
-    out["upload_gb_s"] = median(3, up) / 1e9
-    out["download_gb_s"] = median(3, down) / 1e9
+    out |= medians(
+        3,
+        {
+            "raw_stream_gb_s": lambda: raw_stream_gb_s(data),
+            "upload_gb_s": lambda: upload / timed(up) / 1e9,
+            "download_gb_s": lambda: upload / timed(down) / 1e9,
+        },
+    )
     if not np.array_equal(data, target):
         raise SystemExit("what came back is not what was sent")
     return out
@@ -310,27 +328,32 @@ def serve_peer(mode: str, port: int) -> None:
         sock.sendall(total.to_bytes(8, "little"))
 
 
-def raw_pingpong_us(quick: bool) -> float:
-    """A message there and back over TCP, machine code on both ends, blocking sockets."""
-    loops, count = Loops(), 1000 if quick else 5000
-    with peer("echo") as sock:
-        loops.ping(sock.fileno(), 200, MESSAGE_BYTES)
-        return median(7, lambda: timed(lambda: loops.ping(sock.fileno(), count, MESSAGE_BYTES)) / count * 1e6)
-
-
-def raw_stream_gb_s(quick: bool) -> float:
-    """Bytes through one TCP connection, received into one buffer."""
-    data, rounds = memoryview(os.urandom(64 << 20)), 1 if quick else 4
+def raw_stream_gb_s(data: Any) -> float:
+    """A buffer through one TCP connection, received into one small buffer."""
+    view = memoryview(data).cast("B")
     with peer("swallow") as sock:
 
         def send() -> None:
-            for _ in range(rounds):
-                sock.sendall(data)
+            sock.sendall(view)
             sock.shutdown(socket.SHUT_WR)
-            if int.from_bytes(sock.recv(8), "little") != rounds * len(data):
+            if int.from_bytes(sock.recv(8), "little") != len(view):
                 raise SystemExit("the stream was cut")
 
-        return rounds * len(data) / timed(send) / 1e9
+        return len(view) / timed(send) / 1e9
+
+
+def raw_numbers(quick: bool) -> dict[str, float]:
+    """The raw socket by itself, for runs of other programs."""
+    loops, count, data = Loops(), 1000 if quick else 5000, os.urandom(64 << 20)
+    with peer("echo") as sock:
+        loops.ping(sock.fileno(), 200, MESSAGE_BYTES)
+        return medians(
+            3,
+            {
+                "raw_pingpong_us": lambda: timed(lambda: loops.ping(sock.fileno(), count, MESSAGE_BYTES)) / count * 1e6,
+                "raw_stream_gb_s": lambda: raw_stream_gb_s(data),
+            },
+        )
 
 
 # --- server and program ----------------------------------------------------------------------------------------------
@@ -414,16 +437,14 @@ def main() -> None:
         print(json.dumps(inside(options.quick)))
         return
     numbers: dict[str, Any] = {"schema": 1, "cores": os.cpu_count(), "machine": platform.machine(), "quick": options.quick}
-    numbers["raw_pingpong_us"] = raw_pingpong_us(options.quick)
-    numbers["raw_stream_gb_s"] = raw_stream_gb_s(options.quick)
     with tempfile.TemporaryDirectory(prefix="langpu-bench-") as folder:
         driver = options.driver or null_driver.write(Path(folder)).parent
         with server(driver.resolve()) as address:
             if options.program:
-                numbers.update(parse_external(run_program(address, [options.program])))
+                numbers |= raw_numbers(options.quick) | parse_external(run_program(address, [options.program]))
             else:
                 program = [sys.executable, __file__, "--inside", *(["--quick"] if options.quick else [])]
-                numbers.update(json.loads(run_program(address, program).splitlines()[-1]))
+                numbers |= json.loads(run_program(address, program).splitlines()[-1])
     if options.json:
         print(json.dumps(numbers))
     else:
