@@ -228,10 +228,13 @@ def test_garbage_in_a_session_ends_that_session_with_a_reason() -> None:
 def test_rows_a_worker_refuses_do_not_end_it() -> None:
     with ServerProcess() as server, RawClient(server.port) as client:
         client.open()
+        context = client.name()
+        assert client.ask("cuDevicePrimaryCtxRetain", context, 0)[0] == 0
+        client.post("cuCtxSetCurrent", context)
         assert client.ask("cuModuleLoad", client.name(), b"/etc/passwd\0")[0] == 801
         assert client.ask("cuStreamSynchronize", client.name())[0] == 400
         client.post("cuStreamWaitEvent", 0, client.name(), 0)
-        token = client.send("cuCtxSetCurrent", 0)
+        token = client.send("cuCtxSynchronize")
         event = client.event()
         while isinstance(event, ev.LogReceived):
             event = client.event()
