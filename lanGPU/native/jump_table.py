@@ -14,6 +14,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from lanGPU.native.elf import align, hash_table, string_table
+
 VERSION: Final = "1"
 """Changes with every change of what `build` writes: part of the names of cached files."""
 SLOTS_SYMBOL: Final = "langpu_slots"
@@ -53,23 +55,23 @@ _TRAMPOLINE_BYTES = 8
 
 def build(soname: str, names: Sequence[str], default_result: int) -> bytes:
     """The shared object. `names` are unique; slots return `default_result` until they are filled."""
-    strings, offsets = _string_table([soname, *names, SLOTS_SYMBOL, CLOSE_SYMBOL])
+    strings, offsets = string_table([soname, *names, SLOTS_SYMBOL, CLOSE_SYMBOL])
     count, symbols = len(names), len(names) + 3
 
     # Read-only part: headers first, then the tables one behind the other.
-    dynsym = _align(_ELF_HEADER.size + 5 * _PROGRAM_HEADER.size, 8)
+    dynsym = align(_ELF_HEADER.size + 5 * _PROGRAM_HEADER.size, 8)
     dynstr = dynsym + symbols * _SYMBOL.size
-    hash_at = _align(dynstr + len(strings), 8)
-    hash_table = _hash_table([*names, SLOTS_SYMBOL, CLOSE_SYMBOL])
-    rela = _align(hash_at + len(hash_table), 8)
+    hash_at = align(dynstr + len(strings), 8)
+    hashes = hash_table([*names, SLOTS_SYMBOL, CLOSE_SYMBOL])
+    rela = align(hash_at + len(hashes), 8)
     read_only_end = rela + count * _RELOCATION.size
 
-    text = _align(read_only_end, _PAGE)
+    text = align(read_only_end, _PAGE)
     close = text + _STUB_BYTES
     trampolines = close + _CLOSE_BYTES
     text_end = trampolines + count * _TRAMPOLINE_BYTES
 
-    dynamic = _align(text_end, _PAGE)
+    dynamic = align(text_end, _PAGE)
     entries = (
         (_DT_SONAME, offsets[soname]),
         (_DT_HASH, hash_at),
@@ -105,7 +107,7 @@ def build(soname: str, names: Sequence[str], default_result: int) -> bytes:
     for i, (name, info, section, value, size) in enumerate(defined, 1):
         _SYMBOL.pack_into(out, dynsym + i * _SYMBOL.size, offsets[name], info, 0, section, value, size)
     out[dynstr : dynstr + len(strings)] = strings
-    out[hash_at : hash_at + len(hash_table)] = hash_table
+    out[hash_at : hash_at + len(hashes)] = hashes
     for i in range(count):
         _RELOCATION.pack_into(out, rela + i * _RELOCATION.size, slots + 8 * i, _R_X86_64_RELATIVE, text)
     for i, entry in enumerate(entries):
@@ -122,34 +124,3 @@ def build(soname: str, names: Sequence[str], default_result: int) -> bytes:
         at = trampolines + i * _TRAMPOLINE_BYTES
         out[at : at + 6] = b"\xff\x25" + struct.pack("<i", slots + 8 * i - (at + 6))  # jmp [slot]
     return bytes(out)
-
-
-def _align(value: int, alignment: int) -> int:
-    return (value + alignment - 1) // alignment * alignment
-
-
-def _string_table(names: Sequence[str]) -> tuple[bytes, dict[str, int]]:
-    table, offsets = bytearray(b"\0"), {}
-    for name in names:
-        offsets[name] = len(table)
-        table += name.encode() + b"\0"
-    return bytes(table), offsets
-
-
-def _hash_table(names: Sequence[str]) -> bytes:
-    """DT_HASH for symbols 1… in the order of `names` (gABI, hash table)."""
-    buckets = [0] * max(1, len(names) // 2)
-    chain = [0] * (len(names) + 1)
-    for index, name in enumerate(names, 1):
-        bucket = _hash(name) % len(buckets)
-        chain[index] = buckets[bucket]
-        buckets[bucket] = index
-    return struct.pack(f"<{2 + len(buckets) + len(chain)}I", len(buckets), len(chain), *buckets, *chain)
-
-
-def _hash(name: str) -> int:
-    value = 0
-    for byte in name.encode():
-        value = (value << 4) + byte
-        value = (value ^ (value >> 24 & 0xF0)) & 0x0FFF_FFFF
-    return value
