@@ -38,7 +38,7 @@ def tables(descriptors: bytes, symbols: bytes) -> str:
 def carry() -> str:
     """``carry(page, base, number, desc, args, flags, wait) -> i32``: a call as a record; USE_AGENT if that cannot be."""
     f = Function("internal i32 @carry(ptr %page, ptr %base, i32 %number, ptr %desc, ptr %args, i16 %flags, i1 %wait)", "nounwind noinline")
-    lengths, totals, aux = f.array("i64", MAX_ARGS), f.array("i64", 2), f.array("i64", 4)
+    lengths, totals, aux = f.array("i64", MAX_ARGS), f.array("i64", 3), f.array("i64", 4)
     status = f.call("i32", "measure", "ptr %base", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {totals}", f"ptr {aux}")
     with f.when(f.cmp("ne", status, 0, "i32")):
         f.ret("i32", status)
@@ -52,6 +52,7 @@ def carry() -> str:
         f.store("i32", f.get(token), slot, lay.SLOT_TOKEN)
         f.set(seen, f.load_atomic("i32", slot, lay.SLOT_REPLY_SEQ))
     size = f.load("i64", totals)
+    named = f.cmp("ne", f.load("i64", totals, 16), 0)
     common = ("ptr %base", "ptr %desc", "ptr %args", f"ptr {lengths}")
 
     def give_back(kind: ArgKind) -> None:
@@ -70,7 +71,7 @@ def carry() -> str:
     with f.when(f.cmp("ne", status, 0, "i32")):
         f.call("void", "unlock", "ptr %base")
         f.ret("i32", status)
-    with f.unless("%wait"):
+    with f.unless("%wait"), f.when(named):
         # Names go to the caller before anybody can see the record's effects; freed ones may be given again right behind it.
         f.call("void", "names", *common, f"i64 {int(ArgKind.HANDLE_OUT)}", "i1 true")
         give_back(ArgKind.HANDLE_DESTROY)
@@ -97,6 +98,8 @@ def carry() -> str:
             f.set(result, CUDA_ERROR_UNKNOWN)
             with f.when(f.cmp("sge", outcome, 0)):
                 f.set(result, f.trunc(outcome))
+    with f.unless(named):
+        f.ret("i32", f.get(result))
     success = f.cmp("eq", f.get(result), 0, "i32")
     with f.when(success):
         f.call("void", "names", *common, f"i64 {int(ArgKind.HANDLE_OUT)}", "i1 true")
@@ -160,11 +163,12 @@ def dispatch() -> str:
     descriptor = f.at("@descriptors", f.mul(row, DESCRIPTOR_BYTES))
     count = f.zext(f.load("i8", descriptor, 2), "i8")
     args = f.array("i64", MAX_ARGS)
-    with f.count(count) as i:
-        in_register = f.cmp("ult", i, MAX_REGISTER_ARGS)
-        source = f.op(f"select i1 {in_register}, ptr %registers, ptr %stack")
-        offset = f.select(in_register, "i64", i, f.sub(i, MAX_REGISTER_ARGS))
-        f.store("i64", f.load("i64", source, f.mul(offset, 8)), args, f.mul(i, 8))
+    for i in range(MAX_REGISTER_ARGS):
+        f.store("i64", f.load("i64", "%registers", 8 * i), args, 8 * i)
+    on_stack = f.sub(count, MAX_REGISTER_ARGS)
+    with f.when(f.cmp("sgt", on_stack, 0)), f.count(on_stack) as i:
+        offset = f.mul(i, 8)
+        f.store("i64", f.load("i64", "%stack", offset), args, f.add(offset, 8 * MAX_REGISTER_ARGS))
     path = f.load("i8", descriptor, 3)
     by_agent = f.cmp("eq", path, Path.AGENT, "i8")
     with f.unless(by_agent):

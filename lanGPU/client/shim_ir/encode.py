@@ -80,13 +80,15 @@ def string_length() -> str:
 def measure() -> str:
     """``measure(base, desc, args, lengths, totals, aux) -> i32``: 0, a CUresult, or USE_AGENT.
 
-    `lengths`: i64 for each argument (NULL for a null pointer); `totals`: bytes of the record, bytes of the reply.
+    `lengths`: i64 for each argument (NULL for a null pointer); `totals`: bytes of the record, bytes of the reply,
+    1 if the call makes or ends a handle.
     """
     f = Function("internal i32 @measure(ptr %base, ptr %desc, ptr %args, ptr %lengths, ptr %totals, ptr %aux)", "nounwind")
     count = f.zext(f.load("i8", "%desc", 2), "i8")
     total = f.var("i64", f.add(f.mul(count, 8), RECORD_HEADER.size))
     reply = f.var("i64", REPLY_HEADER.size)
     kernel = f.var("i64", 0)
+    named = f.var("i64", 0)
     with f.count(count) as i:
         entry = _argument(f, i)
         kind = f.zext(f.load("i8", entry), "i8")
@@ -121,8 +123,10 @@ def measure() -> str:
                     f.set(total, f.add(f.get(total), _pad(f, size)))
             with f.when(f.cmp("eq", kind, ArgKind.HANDLE_QUERY)), f.unless(null):
                 f.set(reply, f.add(f.get(reply), 8))
-            with f.when(f.both(f.cmp("eq", kind, ArgKind.HANDLE_OUT), null)):
-                f.ret("i32", CUDA_ERROR_INVALID_VALUE)
+            with f.when(f.cmp("ule", kind, ArgKind.HANDLE_DESTROY)):
+                f.set(named, 1)
+                with f.when(f.both(f.cmp("eq", kind, ArgKind.HANDLE_OUT), null)):
+                    f.ret("i32", CUDA_ERROR_INVALID_VALUE)
             with f.when(f.both(f.cmp("eq", kind, ArgKind.NULL_ONLY), f.cmp("ne", value, 0))):
                 f.ret("i32", CUDA_ERROR_NOT_SUPPORTED)
             with f.when(f.cmp("eq", kind, ArgKind.HOST_PTR)):
@@ -140,6 +144,7 @@ def measure() -> str:
         f.ret("i32", USE_AGENT)
     f.store("i64", f.get(total), "%totals")
     f.store("i64", f.get(reply), "%totals", 8)
+    f.store("i64", f.get(named), "%totals", 16)
     f.ret("i32", 0)
     return f.text()
 

@@ -43,10 +43,10 @@ def lock() -> str:
 
 
 def doorbell() -> str:
-    """``doorbell(base)``: wakes the agent if it sleeps. The fence orders what was published before the look at AGENT_SLEEPING."""
+    """``doorbell(base)``: wakes the agent if it sleeps. Comes after an atomic exchange or addition (`unlock`, for one), whose total
+    order puts what was published before the look at AGENT_SLEEPING: no fence of its own."""
     f = Function("internal void @doorbell(ptr %base)")
-    f.emit("fence seq_cst")
-    sleeping = f.cmp("ne", f.load_atomic("i32", "%base", lay.AGENT_SLEEPING, "monotonic"), 0, "i32")
+    sleeping = f.cmp("ne", f.load_atomic("i32", "%base", lay.AGENT_SLEEPING, "seq_cst"), 0, "i32")
     with f.when(sleeping), f.when(f.cmp("ne", f.exchange("i32", 0, "%base", lay.AGENT_SLEEPING), 0, "i32")):
         f.atomic_add("i32", 1, "%base", lay.DOORBELL)
         _futex(f, f.at("%base", lay.DOORBELL), pl.FUTEX_WAKE, 1)

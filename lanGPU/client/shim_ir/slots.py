@@ -6,7 +6,6 @@ from lanGPU.client.shim_ir.kernel import syscall
 from lanGPU.constants import CUDA_SUCCESS, MAX_THREADS
 from lanGPU.native.irtext import Function
 
-
 NO_SLOT = -1
 """There are MAX_THREADS living threads with a slot."""
 NO_AGENT = -2
