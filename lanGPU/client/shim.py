@@ -105,7 +105,7 @@ def ensure() -> ShimInfo:
     known = _read_index(folder, names)
     if known is not None and path.is_file():
         return ShimInfo(path, digest, known)
-    image, symbols = shared_object(SONAME, names, compile_object(module_ir(digest)), "dispatch")
+    image, symbols = shared_object(SONAME, names, compile_object(module_ir(digest)), "dispatch", imports=attach.IMPORTS)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / _INDEX, struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names)))

@@ -87,10 +87,13 @@ def _string(data: bytes, at: int) -> str:
     return data[at : data.index(b"\0", at)].decode()
 
 
-def shared_object(soname: str, names: Sequence[str], code: bytes, dispatch: str) -> tuple[bytes, dict[str, int]]:
+def shared_object(
+    soname: str, names: Sequence[str], code: bytes, dispatch: str, imports: Sequence[str] = ()
+) -> tuple[bytes, dict[str, int]]:
     """A shared object that exports `names` as trampolines into the function `dispatch` of the object file `code`.
 
-    The undefined symbol ``image_start`` of the object means the address at which the image is loaded.
+    The undefined symbol ``image_start`` of the object means the address at which the image is loaded; ``import.NAME`` for NAME among
+    `imports` a u64 that holds the address of the process's data symbol NAME, 0 where there is none.
 
     Returns:
         The file, and each exported name's offset from the load address.
@@ -99,12 +102,13 @@ def shared_object(soname: str, names: Sequence[str], code: bytes, dispatch: str)
         LinkError: the object needs something from outside.
     """
     unit = ObjectFile(code)
-    strings, offsets = string_table([soname, *names])
+    strings, offsets = string_table([soname, *names, *imports])
     symbols_at = align(64 + 5 * 56, 8)
-    strings_at = symbols_at + _SYMBOL.size * (len(names) + 1)
+    strings_at = symbols_at + _SYMBOL.size * (len(names) + len(imports) + 1)
     hash_at = align(strings_at + len(strings), 8)
-    hashes = hash_table(names)
-    position = hash_at + len(hashes)
+    hashes = hash_table([*names, *imports])
+    relocations_at = align(hash_at + len(hashes), 8)
+    position = relocations_at + _RELA.size * len(imports)
     read_only = [s for s in unit.sections.values() if not s.writable and not s.executable]
     position = _place(read_only, position)
     read_only_end = position
@@ -120,10 +124,15 @@ def shared_object(soname: str, names: Sequence[str], code: bytes, dispatch: str)
         (6, symbols_at),  # DT_SYMTAB
         (10, len(strings)),  # DT_STRSZ
         (11, _SYMBOL.size),  # DT_SYMENT
+        (7, relocations_at),  # DT_RELA
+        (8, _RELA.size * len(imports)),  # DT_RELASZ
+        (9, _RELA.size),  # DT_RELAENT
         (0, 0),
     )
     writable = sorted((s for s in unit.sections.values() if s.writable), key=lambda s: not s.data)
-    data_file_end = _place([s for s in writable if s.data], data_at + 16 * len(dynamic))
+    imported_at = data_at + 16 * len(dynamic)
+    outside = {"image_start": 0} | {f"import.{name}": imported_at + 8 * i for i, name in enumerate(imports)}
+    data_file_end = _place([s for s in writable if s.data], imported_at + 8 * len(imports))
     data_end = _place([s for s in writable if not s.data], data_file_end)
     image = bytearray(data_file_end)
     header = struct.pack(
@@ -147,7 +156,12 @@ def shared_object(soname: str, names: Sequence[str], code: bytes, dispatch: str)
     for i, name in enumerate(names, 1):
         # Type FUNC, binding GLOBAL; section index 1 says "defined", as there are no section headers.
         _SYMBOL.pack_into(image, symbols_at + _SYMBOL.size * i, offsets[name], 0x12, 0, 1, exported[name], x86_64.TRAMPOLINE_BYTES)
-    _relocate(unit)
+    for i, name in enumerate(imports):
+        # Type OBJECT, binding WEAK, undefined; R_X86_64_GLOB_DAT fills in its address.
+        number = len(names) + 1 + i
+        _SYMBOL.pack_into(image, symbols_at + _SYMBOL.size * number, offsets[name], 0x21, 0, 0, 0, 0)
+        _RELA.pack_into(image, relocations_at + _RELA.size * i, imported_at + 8 * i, number << 32 | x86_64.R_GLOB_DAT, 0)
+    _relocate(unit, outside)
     for section in unit.sections.values():
         image[section.address : section.address + len(section.data)] = section.data
     entry_points = x86_64.trampolines(text_at, len(names), _address(unit, dispatch))
@@ -170,14 +184,14 @@ def _address(unit: ObjectFile, name: str) -> int:
     raise LinkError(f"generated code has no function {name}")
 
 
-def _relocate(unit: ObjectFile) -> None:
+def _relocate(unit: ObjectFile, outside: dict[str, int]) -> None:
     for relocation in unit.relocations:
         symbol = unit.symbols[relocation.symbol]
         section = unit.sections[relocation.section]
         if symbol.section in unit.sections:
             target = unit.sections[symbol.section].address + symbol.value
-        elif symbol.name == "image_start":
-            target = 0
+        elif symbol.name in outside:
+            target = outside[symbol.name]
         else:
             raise LinkError(f"generated code needs {symbol.name or 'something'} from outside")
         x86_64.relocate(relocation.kind, section.data, relocation.offset, section.address + relocation.offset, target, relocation.addend)

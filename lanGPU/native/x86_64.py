@@ -13,6 +13,8 @@ TRIPLE: Final = "x86_64-unknown-linux-gnu"
 ELF_MACHINE: Final = 62
 TRAMPOLINE_BYTES: Final = 16
 MAX_REGISTER_ARGS: Final = 6
+R_GLOB_DAT: Final = 6
+"""Relocation type: the loader stores a symbol's address."""
 
 SYSCALLS: Final = {
     "read": 0,

@@ -10,6 +10,8 @@ _ENVIRON_BYTES = 4 * 1024 * 1024
 """Largest environment read: the kernel allows a quarter of the stack limit, 2 MiB by default."""
 _PREFIX = (lay.ENV_SOCKET + "=").encode()
 _PATH_BYTES = 107
+IMPORTS = ("environ",)
+"""C library data that the shim looks at."""
 
 
 def _c_string(data: bytes) -> str:
@@ -22,8 +24,9 @@ def globals_ir(digest: bytes) -> str:
     return (
         "@private = internal global ptr null\n"
         "@image_start = external hidden global i8\n"
+        "@import.environ = external hidden global ptr\n"
         f'@digest = internal constant [33 x i8] c"{_c_string(digest)}"\n'
-        f'@environ = internal constant [19 x i8] c"{_c_string(b"/proc/self/environ")}"\n'
+        f'@proc_environ = internal constant [19 x i8] c"{_c_string(b"/proc/self/environ")}"\n'
         f'@prefix = internal constant [{len(prefix) + 1} x i8] c"{_c_string(prefix)}"\n'
     )
 
@@ -51,10 +54,43 @@ def private_page() -> str:
     return f.text()
 
 
+def value_of() -> str:
+    """``value_of(ptr entry, ptr out) -> i32``: if an environment entry is the socket's, its value to `out`; bytes written, else 0."""
+    f = Function("internal i32 @value_of(ptr %entry, ptr %out)", "nounwind noinline")
+    with f.count(len(_PREFIX)) as i, f.when(f.cmp("ne", f.load("i8", "%entry", i), f.load("i8", "@prefix", i), "i8")):
+        f.ret("i32", 0)
+    value = f.at("%entry", len(_PREFIX))
+    n = f.var("i64", 0)
+    with f.loop():
+        i = f.get(n)
+        c = f.load("i8", value, i)
+        f.leave(f.either(f.cmp("eq", c, 0, "i8"), f.cmp("uge", i, _PATH_BYTES)))
+        f.store("i8", c, "%out", i)
+        f.set(n, f.add(i, 1))
+    f.ret("i32", f.trunc(f.get(n)))
+    return f.text()
+
+
 def find_path() -> str:
-    """``find_path(ptr sun_path) -> i32``: length of the agent's socket path from the environment the process started with; 0: none."""
+    """``find_path(ptr sun_path) -> i32``: length of the agent's socket path from the environment; 0: none.
+
+    First the C library's ``environ``, then the environment that the process started with: a program may have cleared the former, and
+    the latter is lost where a program writes its title over it, or may not look into its own /proc.
+    """
     f = Function("internal i32 @find_path(ptr %out)", "nounwind noinline")
-    file = patient(f, "open", f.op("ptrtoint ptr @environ to i64"), 0o2000000, 0)
+    length = f.var("i32", 0)
+    found = f.load("ptr", "@import.environ")
+    entries = f.var("ptr", "null")
+    with f.when(f.op(f"icmp ne ptr {found}, null")):
+        f.set(entries, f.load("ptr", found))
+    with f.when(f.op(f"icmp ne ptr {f.get(entries)}, null")), f.loop():
+        entry = f.load("ptr", f.get(entries))
+        f.leave(f.op(f"icmp eq ptr {entry}, null"))
+        f.set(length, f.call("i32", "value_of", f"ptr {entry}", "ptr %out"))
+        with f.when(f.cmp("ne", f.get(length), 0, "i32")):
+            f.ret("i32", f.get(length))
+        f.set(entries, f.at(f.get(entries), 8))
+    file = patient(f, "open", f.op("ptrtoint ptr @proc_environ to i64"), 0o2000000, 0)
     with f.when(f.cmp("slt", file, 0)):
         f.ret("i32", 0)
     buffer = syscall(f, "mmap", 0, _ENVIRON_BYTES, pl.PROT_RW, pl.MAP_PRIVATE | pl.MAP_ANONYMOUS | pl.MAP_NORESERVE, -1, 0)
@@ -72,26 +108,11 @@ def find_path() -> str:
         f.set(size, f.add(have, got))
     syscall(f, "close", file)
     # Entries end with NUL; the buffer behind the text is zero.
-    length = f.var("i32", 0)
     at = f.var("i64", 0)
     with f.loop():
         start = f.get(at)
         f.leave(f.cmp("uge", start, f.get(size)))
-        same = f.var("i1", "true")
-        with f.count(len(_PREFIX)) as i:
-            a = f.load("i8", text, f.add(start, i))
-            b = f.load("i8", "@prefix", i)
-            f.set(same, f.both(f.get(same), f.cmp("eq", a, b, "i8")))
-        with f.when(f.get(same)):
-            value = f.add(start, len(_PREFIX))
-            n = f.var("i64", 0)
-            with f.loop():
-                i = f.get(n)
-                c = f.load("i8", text, f.add(value, i))
-                f.leave(f.either(f.cmp("eq", c, 0, "i8"), f.cmp("uge", i, _PATH_BYTES)))
-                f.store("i8", c, "%out", i)
-                f.set(n, f.add(i, 1))
-            f.set(length, f.trunc(f.get(n)))
+        f.set(length, f.call("i32", "value_of", f"ptr {f.at(text, start)}", "ptr %out"))
         f.leave(f.cmp("ne", f.get(length), 0, "i32"))
         with f.loop():
             i = f.get(at)
@@ -209,4 +230,4 @@ def attach() -> str:
 
 def text(digest: bytes) -> str:
     """This part's IR."""
-    return globals_ir(digest) + private_page() + find_path() + open_agent() + attach()
+    return globals_ir(digest) + private_page() + value_of() + find_path() + open_agent() + attach()

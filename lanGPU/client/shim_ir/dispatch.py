@@ -163,8 +163,8 @@ def dispatch() -> str:
     descriptor = f.at("@descriptors", f.mul(row, DESCRIPTOR_BYTES))
     count = f.zext(f.load("i8", descriptor, 2), "i8")
     args = f.array("i64", MAX_ARGS)
-    for i in range(MAX_REGISTER_ARGS):
-        f.store("i64", f.load("i64", "%registers", 8 * i), args, 8 * i)
+    for register in range(MAX_REGISTER_ARGS):
+        f.store("i64", f.load("i64", "%registers", 8 * register), args, 8 * register)
     on_stack = f.sub(count, MAX_REGISTER_ARGS)
     with f.when(f.cmp("sgt", on_stack, 0)), f.count(on_stack) as i:
         offset = f.mul(i, 8)

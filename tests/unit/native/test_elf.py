@@ -120,6 +120,25 @@ def test_a_name_that_is_not_there(made: tuple[ctypes.CDLL, dict[str, int]]) -> N
         made[0]["dispatch"]
 
 
+def test_imports(tmp_path: Path) -> None:
+    ir = """@import.environ = external hidden global i64
+@import.nobody_has_this = external hidden global i64
+define i64 @dispatch(i32 %index, ptr %registers, ptr %stack) {
+  %first = icmp eq i32 %index, 0
+  %place = select i1 %first, ptr @import.environ, ptr @import.nobody_has_this
+  %value = load i64, ptr %place
+  ret i64 %value
+}"""
+    code = compile_object(f'target triple = "{x86_64.TRIPLE}"\n' + ir)
+    image, _ = shared_object("libmade.so.1", ["f", "g"], code, "dispatch", imports=("environ", "nobody_has_this"))
+    (tmp_path / "made.so").write_bytes(image)
+    library = ctypes.CDLL(str(tmp_path / "made.so"))
+    assert _call(library, "f") == ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ"))
+    assert _call(library, "g") == 0
+    with pytest.raises(LinkError, match=r"import\.environ"):
+        build(ir)
+
+
 def test_nothing_is_writable_and_executable(tmp_path: Path) -> None:
     image, _ = build(DISPATCH)
     count = struct.unpack_from("<H", image, 56)[0]

@@ -69,6 +69,28 @@ def test_a_large_environment(agent: FakeAgent, first: bool) -> None:
         assert program.run(SYNCHRONIZE) == 0
 
 
+def test_a_program_that_writes_its_title_over_its_environment(agent: FakeAgent, program: Program) -> None:
+    source = """
+stat = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(stat[47]), int(stat[48])  # env_start, env_end of proc(5)
+libc = ctypes.CDLL(None)
+environ = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
+copies, i = [], 0
+while environ[i] is not None:
+    copies.append(ctypes.create_string_buffer(environ[i]))
+    i += 1
+moved = (ctypes.c_char_p * (len(copies) + 1))(*[ctypes.cast(c, ctypes.c_char_p) for c in copies], None)
+ctypes.c_void_p.in_dll(libc, "environ").value = ctypes.addressof(moved)
+ctypes.memset(start, 0, end - start)
+result = (b"LANGPU" in open("/proc/self/environ", "rb").read(), cuda.cuCtxSynchronize())
+"""
+    assert program.run(source) == (False, 0)
+
+
+def test_a_program_that_cleared_its_environment(agent: FakeAgent, program: Program) -> None:
+    assert program.run("ctypes.CDLL(None).clearenv()\nresult = cuda.cuCtxSynchronize()") == 0
+
+
 def test_threads_that_come_first_together(agent: FakeAgent, program: Program) -> None:
     source = """
 import threading
