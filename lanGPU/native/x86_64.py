@@ -40,6 +40,9 @@ SYSCALLS: Final = {
 TID_OFFSET: Final = 0x2D0
 """Where glibc keeps a thread's tid relative to its thread pointer; used only after it was compared with gettid()."""
 
+_SHORT_COPY_BYTES: Final = 128
+"""Below this ``rep movsb`` costs more to start than words cost to copy."""
+
 IR: Final = f"""
 define internal i64 @sys(i64 %n, i64 %a, i64 %b, i64 %c, i64 %d, i64 %e, i64 %f) alwaysinline nounwind {{
   %r = call i64 asm sideeffect "syscall", "={{rax}},{{rax}},{{rdi}},{{rsi}},{{rdx}},{{r10}},{{r8}},{{r9}},~{{rcx}},~{{r11}},~{{memory}}"(
@@ -54,7 +57,34 @@ define internal i32 @thread_word() alwaysinline nounwind {{
   %r = call i32 asm sideeffect "movl %fs:{TID_OFFSET}, $0", "=r"()
   ret i32 %r
 }}
-define internal void @copy(ptr %to, ptr %from, i64 %n) alwaysinline nounwind {{
+define internal void @copy(ptr %to, ptr %from, i64 %n) nounwind {{
+  %short = icmp ult i64 %n, {_SHORT_COPY_BYTES}
+  br i1 %short, label %words, label %bulk
+words:
+  %w = phi i64 [0, %0], [%w.next, %word]
+  %w.next = add i64 %w, 8
+  %w.fits = icmp ule i64 %w.next, %n
+  br i1 %w.fits, label %word, label %rest
+word:
+  %w.from = getelementptr i8, ptr %from, i64 %w
+  %w.to = getelementptr i8, ptr %to, i64 %w
+  %w.value = load i64, ptr %w.from, align 1
+  store i64 %w.value, ptr %w.to, align 1
+  br label %words
+rest:
+  %b = phi i64 [%w, %words], [%b.next, %byte]
+  %b.left = icmp ult i64 %b, %n
+  br i1 %b.left, label %byte, label %done
+byte:
+  %b.from = getelementptr i8, ptr %from, i64 %b
+  %b.to = getelementptr i8, ptr %to, i64 %b
+  %b.value = load i8, ptr %b.from, align 1
+  store i8 %b.value, ptr %b.to, align 1
+  %b.next = add i64 %b, 1
+  br label %rest
+done:
+  ret void
+bulk:
   %r = call {{ptr, ptr, i64}} asm sideeffect "rep movsb", "={{rdi}},={{rsi}},={{rcx}},0,1,2,~{{memory}}"(ptr %to, ptr %from, i64 %n)
   ret void
 }}
