@@ -228,3 +228,22 @@ finally:
 """
     assert program.run(source) == [0] * 10
     assert agent.hellos[0][1] == lay.SHIM_ABI
+
+
+def test_an_agent_that_dies_is_noticed_under_frequent_signals(agent: FakeAgent, program: Program) -> None:
+    assert program.run(SYNCHRONIZE) == 0
+    agent.on_record = lambda session, record: None
+    source = """
+import signal
+signal.signal(signal.SIGALRM, lambda *a: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+try:
+    result = cuda.cuCtxSynchronize()
+finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    program.send(source)
+    session = agent.session
+    assert wait_until(lambda: len(session.records) == 2)
+    agent.hang_up()
+    assert program.receive() == CUDA_ERROR_SYSTEM_NOT_READY
