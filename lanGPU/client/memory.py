@@ -13,13 +13,13 @@ class ProgramFaultError(LanGPUError):
     """An address that the program gave does not lie in its memory."""
 
     cu_result = CUDA_ERROR_INVALID_VALUE
-    exit_code = 90
+    exit_code = 98
 
 
 class MemoryRefusedError(LanGPUError):
     """The system does not let us touch the program's memory (containers, Yama): go through the caller's slot instead."""
 
-    exit_code = 91
+    exit_code = 99
 
 
 class ProgramMemory:
