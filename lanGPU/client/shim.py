@@ -27,6 +27,8 @@ from lanGPU.wire.records import FLAG_PER_THREAD
 
 SONAME: Final = "libcuda.so.1"
 _INDEX = "symbols"
+_CHECK_BYTES = 32
+"""The index begins with this much of a hash of itself and the library: a cut-off file would end every program that loads it."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,13 @@ def ensure() -> ShimInfo:
     path = folder / SONAME
     names = export_names()
     known = _read_index(folder, names)
-    if known is not None and path.is_file():
+    if known is not None:
         return ShimInfo(path, digest, known)
     image, symbols = shared_object(SONAME, names, compile_object(module_ir(digest)), "dispatch", imports=attach.IMPORTS)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(folder / _INDEX, struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names)))
+        offsets = struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names))
+        _write(folder / _INDEX, _check(offsets, image) + offsets)
         _write(path, image)
         with contextlib.suppress(FileExistsError):
             (folder / "libcuda.so").symlink_to(SONAME)
@@ -117,14 +120,21 @@ def ensure() -> ShimInfo:
     return ShimInfo(path, digest, symbols)
 
 
+def _check(offsets: bytes, image: bytes) -> bytes:
+    return hashlib.blake2b(offsets + image, digest_size=_CHECK_BYTES).digest()
+
+
 def _read_index(folder: Path, names: tuple[str, ...]) -> dict[str, int] | None:
+    """The symbols of the library in `folder`; None if it is not there as it was written."""
     try:
         data = (folder / _INDEX).read_bytes()
+        image = (folder / SONAME).read_bytes()
     except OSError:
         return None
-    if len(data) != 8 * len(names):
+    check, offsets = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
+    if len(offsets) != 8 * len(names) or check != _check(offsets, image):
         return None
-    return dict(zip(names, struct.unpack(f"<{len(names)}Q", data), strict=True))
+    return dict(zip(names, struct.unpack(f"<{len(names)}Q", offsets), strict=True))
 
 
 def _write(path: Path, data: bytes) -> None:
