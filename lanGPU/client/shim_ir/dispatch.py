@@ -92,7 +92,13 @@ def carry() -> str:
         with f.when(is_record):
             f.set(result, f.load("i32", data, 8))
             with f.when(f.cmp("eq", f.get(result), 0, "i32")):
-                f.call("void", "outputs", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {data}")
+                # A shorter reply would leave an earlier one's bytes to be taken for this call's.
+                size = f.zext(f.load("i32", slot, lay.SLOT_REPLY_BYTES), "i32")
+                whole = f.cmp("eq", size, f.load("i64", totals, 8))
+                with f.when(whole):
+                    f.call("void", "outputs", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {data}")
+                with f.unless(whole):
+                    f.set(result, CUDA_ERROR_UNKNOWN)
         with f.unless(is_record):
             outcome = f.call("i64", "obey", f"ptr {slot}")
             f.set(result, CUDA_ERROR_UNKNOWN)
