@@ -127,6 +127,8 @@ def shared_object(
         (7, relocations_at),  # DT_RELA
         (8, _RELA.size * len(imports)),  # DT_RELASZ
         (9, _RELA.size),  # DT_RELAENT
+        # DT_FLAGS_1, DF_1_NODELETE: code that threads may wait in, and whose data says what the process is attached to, stays.
+        (0x6FFFFFFB, 8),
         (0, 0),
     )
     writable = sorted((s for s in unit.sections.values() if s.writable), key=lambda s: not s.data)
