@@ -7,7 +7,7 @@ from lanGPU.client.calls.devices import need_pointer, write_u64
 from lanGPU.client.calls.effects import CallError, Part, ReadMemory, Request, Steps, WriteMemory
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call, Function, u32
-from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, MAX_HANDLES
+from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, MAX_HANDLES, MAX_KERNEL_PARAMS_BYTES
 from lanGPU.errors import LanGPUError, RemoteProtocolError
 from lanGPU.wire.records import Value
 
@@ -72,6 +72,8 @@ def _describe(call: Call, handle: int, owner: int, prefix: str) -> Part[int]:
             return int(reply.result)
         layout.append((int.from_bytes(reply.outputs[:8], "little"), int.from_bytes(reply.outputs[8:16], "little")))
     packed = max((offset + size for offset, size in layout), default=0)
+    if packed > MAX_KERNEL_PARAMS_BYTES:
+        raise RemoteProtocolError(f"a function whose parameters take {packed} bytes")
     call.state.publish_function(Function(handle, owner, "", tuple(layout), packed))
     return CUDA_SUCCESS
 
