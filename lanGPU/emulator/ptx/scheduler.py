@@ -178,6 +178,7 @@ each:
   %t = phi i32 [0, %round], [%t1, %enext]
   %alive = phi i32 [0, %round], [%alive2, %enext]
   %ran = phi i1 [false, %round], [%ran2, %enext]
+  %used = phi i32 [0, %round], [%used2, %enext]
   %t64 = zext i32 %t to i64
   %toff = mul i64 %t64, %size
   %tr = getelementptr i8, ptr %recs, i64 %toff
@@ -199,6 +200,11 @@ estate2:
   %isdone = icmp eq i32 %after, {c.DONE}
   %one = select i1 %isdone, i32 0, i32 1
   %alive2 = add i32 %alive, %one
+  %atbar = icmp eq i32 %after, {c.BARRIER_WAIT}
+{_field("%ebp", "%tr", c.BARRIER)}  %ebar = load i32, ptr %ebp
+  %ebit = shl i32 1, %ebar
+  %eset = select i1 %atbar, i32 %ebit, i32 0
+  %used2 = or i32 %used, %eset
   %ran2 = or i1 %ran, %ranhere
   br label %enext
 enext:
@@ -225,10 +231,15 @@ wnext:
 bloop:
   %b = phi i32 [0, %wnext], [%b1, %bnext]
   %bprog = phi i1 [%wprog2, %wnext], [%bprog2, %bnext]
+  %bsh = lshr i32 %used2, %b
+  %bin = trunc i32 %bsh to i1
+  br i1 %bin, label %btry, label %bnext
+btry:
   %brel = call i1 @ptx.release_barrier(ptr %recs, i64 %size, i32 %b, i32 %n, i32 %alive2, ptr %bars)
-  %bprog2 = or i1 %bprog, %brel
   br label %bnext
 bnext:
+  %bgot = phi i1 [false, %bloop], [%brel, %btry]
+  %bprog2 = or i1 %bprog, %bgot
   %b1 = add nuw i32 %b, 1
   %bm = icmp ult i32 %b1, 16
   br i1 %bm, label %bloop, label %judge
