@@ -256,8 +256,8 @@ def test_control_c_in_a_wait_that_would_never_end(server: ServerProcess, runtime
         device = Device()
         device.start_endless()
         caught = 0
-        print("waiting", flush=True)
         try:
+            print("waiting", flush=True)
             check(driver.cuCtxSynchronize())
         except KeyboardInterrupt:
             caught += 1
