@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from lanGPU.emulator.ptx.syntax import Float, Integer, PtxSyntaxError
 
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"", re.DOTALL)
+"""Strings too, so that a path in one starts no comment."""
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
         |\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?(?![\w.])|\d+[eE][+-]?\d+|\d+U?)
-    |(?P<word>\.?[%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*)
+    |(?P<word>\.[A-Za-z_][\w$]*|[%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*)
     |(?P<string>"[^"]*")
     |(?P<mark>[{}()\[\],;:@!|+\-=<>*])
     )""",
@@ -22,7 +23,12 @@ _TOKEN = re.compile(
 
 def strip_comments(text: str) -> str:
     """`text` without comments; line numbers stay."""
-    return _COMMENT.sub(lambda m: " " + "\n" * m.group().count("\n"), text)
+
+    def blank(match: re.Match[str]) -> str:
+        found = match.group()
+        return found if found[0] == '"' else " " + "\n" * found.count("\n")
+
+    return _COMMENT.sub(blank, text)
 
 
 class Tokens:

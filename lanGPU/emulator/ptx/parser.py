@@ -26,10 +26,11 @@ from lanGPU.emulator.ptx.syntax import (
     Variable,
     Vector,
 )
+from lanGPU.errors import EmulatorUnsupportedError
 
 _HEAD = re.compile(r"[^{};\"]*(?:\"[^\"]*\"[^{};\"]*)*([{};])")
 _BRACE = re.compile(r"[{}]")
-_VERSION = re.compile(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+([\w, ]+?)\s+(?:\.address_size\s+(32|64)\b)?", re.DOTALL)
+_VERSION = re.compile(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+(?:\s*,\s*\w+)*)")
 _ADDRESS_SIZE = re.compile(r"\s*\.address_size\s+(\d+)")
 _LINE_DIRECTIVE = re.compile(r"\s*\.(?:file|loc)\b[^\n]*|\s*\.address_size\s+\d+|\s*\.(?:version|target)\b[^\n]*")
 SPECIAL_REGISTERS = frozenset(
@@ -71,6 +72,7 @@ SPECIAL_REGISTERS = frozenset(
 """Source: PTX ISA, chapter "Special Registers"."""
 _SPACES = (".global", ".const", ".shared", ".local", ".param")
 _LINKING = (".visible", ".extern", ".weak", ".common")
+_DIRECTIVE = re.compile(r"\.\w+")
 
 
 @dataclass(slots=True)
@@ -93,8 +95,6 @@ def parse_outline(text: str) -> Outline:
     match = _VERSION.match(text)
     if match is None:
         raise PtxSyntaxError(1, "expected .version and .target")
-    if match[4] == "32":
-        raise PtxSyntaxError(1, "32-bit addresses are not supported")
     size = _ADDRESS_SIZE.match(text, match.end())
     if size is not None and size[1] != "64":
         raise PtxSyntaxError(1, f"{size[1]}-bit addresses are not supported")
@@ -112,9 +112,10 @@ def parse_outline(text: str) -> Outline:
             return outline
         header, end = text[position : head.end() - 1], head[1]
         position_after = head.end()
-        start_line = line + len(header[: len(header) - len(header.lstrip())].splitlines()) - (0 if not header[:1].isspace() else 1)
-        start_line = max(line, line + header[: len(header) - len(header.lstrip())].count("\n"))
+        start_line = line + header[: len(header) - len(header.lstrip())].count("\n")
         words = header.split()
+        lead = _DIRECTIVE.match(words[0]) if words else None
+        first = lead.group() if lead else words[0] if words else ""
         if end == "}":
             raise PtxSyntaxError(line + header.count("\n"), "unexpected '}'")
         if ".entry" in header or re.search(r"\.func\b", header):
@@ -130,12 +131,12 @@ def parse_outline(text: str) -> Outline:
                 outline.functions[function.name] = function
             elif body is not None:
                 raise PtxSyntaxError(start_line, f"{function.name} is defined twice")
-        elif words and words[0].startswith(".section"):
+        elif first == ".section":
             if end == "{":
                 position_after = _matching(text, position_after, start_line)
-        elif words and words[0] in (".pragma", ".alias"):
+        elif first == ".pragma":
             pass
-        elif words and words[0] in (*_SPACES, *_LINKING):
+        elif first in (*_SPACES, *_LINKING):
             if end == "{":
                 stop = _matching(text, position_after, start_line)
                 semicolon = text.find(";", stop)
@@ -144,6 +145,8 @@ def parse_outline(text: str) -> Outline:
                 header = text[position:semicolon]
                 position_after = semicolon + 1
             _module_variable(outline, header, line)
+        elif first in (".alias", ".tex"):
+            raise EmulatorUnsupportedError(f"PTX line {start_line}: {header.strip()}: {first} is not supported")
         elif words:
             raise PtxSyntaxError(start_line, f"unexpected {words[0]!r}")
         line += text.count("\n", position, position_after)
@@ -237,12 +240,10 @@ def _declarations(tokens: Tokens, space: str, *, single: bool = False) -> list[V
                 tokens.take()
             if tokens.accept(".align"):
                 _constant(tokens)
-        elif word in ("texref", "samplerref", "surfref"):
-            kind = "u64"
+        elif word in ("texref", "samplerref", "surfref", "attribute"):
+            raise EmulatorUnsupportedError(f"PTX line {tokens.line}: .{word}: textures and managed variables are not supported")
         elif word in TYPE_BITS:
             kind = word
-        elif word.startswith(("attribute", "managed")):
-            raise PtxSyntaxError(tokens.line, f"variable attribute .{word} is not supported")
         else:
             raise PtxSyntaxError(tokens.line, f"unknown type or attribute .{word}")
     if not kind:
@@ -312,7 +313,7 @@ def _initial_value(tokens: Tokens, variable: Variable, data: bytearray, width: i
         else:
             data += _float_bytes(value, sign, width)
         if tokens.peek() == "(":
-            raise PtxSyntaxError(line, "masked addresses in initialisers are not supported")
+            raise EmulatorUnsupportedError(f"PTX line {line}: masked addresses in initialisers are not supported")
         return
     if tokens.kind() != "word":
         raise PtxSyntaxError(line, f"unexpected {tokens.peek()!r} in an initialiser")
@@ -349,6 +350,8 @@ class BodyParser:
     def __init__(self, function: Function) -> None:
         if function.text is None:
             raise PtxSyntaxError(function.line, f"{function.name} has no body")
+        self._function = function
+        self._opcode = ""
         self._tokens = Tokens(function.text, function.text_line)
         self._body = Body()
         self._scopes: list[dict[str, str]] = [{}]
@@ -423,6 +426,8 @@ class BodyParser:
         kind = tokens.take()[1:]
         if kind not in TYPE_BITS:
             raise PtxSyntaxError(tokens.line, f"unknown register type .{kind}")
+        if kind == "b128":
+            raise EmulatorUnsupportedError(f"{self._function.name}, PTX line {tokens.line}: registers of 128 bits are not supported")
         while True:
             name = tokens.take()
             if tokens.accept("<"):
@@ -469,7 +474,7 @@ class BodyParser:
             self._check_register(predicate, line)
         if tokens.kind() != "word":
             raise PtxSyntaxError(line, f"expected an instruction, found {tokens.peek()!r}")
-        opcode = tokens.take()
+        opcode = self._opcode = tokens.take()
         operands: list[Operand] = []
         if not tokens.accept(";"):
             while True:
@@ -527,7 +532,8 @@ class BodyParser:
         if name in self._body.registers:
             return Register(name)
         if word.startswith("%"):
-            if word.partition(".")[0].partition("_lo")[0].partition("_hi")[0] not in SPECIAL_REGISTERS:
+            stem = word.partition(".")[0].partition("_lo")[0].partition("_hi")[0]
+            if stem not in SPECIAL_REGISTERS and not stem.startswith("%reserved_smem_offset_"):
                 raise PtxSyntaxError(line, f"{word} is not declared")
             return Register(word)
         if tokens.peek() == "[" and tokens.kind() == "mark":  # an element of an array as an address: name[n]
@@ -556,7 +562,9 @@ class BodyParser:
                 sign = -sign
             offset += sign * _constant(tokens)
         if tokens.peek() == ",":
-            raise PtxSyntaxError(line, "texture and tensor addresses are not supported")
+            raise EmulatorUnsupportedError(
+                f"{self._function.name}, PTX line {line}: {self._opcode}: texture and tensor addresses are not supported"
+            )
         tokens.expect("]")
         return Memory(base, offset)
 
