@@ -40,13 +40,20 @@ def primary_retain(d: Driver, pctx: int, dev: int) -> None:
     device = d.device(dev)
     need(pctx)
     with d.lock:
-        if device.primary is None:
-            device.primary = d.new_context(device, device.primary_flags, primary=True)
-        elif not device.primary.alive:
-            # The handle of a primary context stays the same from one life to the next.
+        primary = primary_of(d, device)
+        if not primary.alive:
             _revive(device)
         device.primary_references += 1
-        put_u64(pctx, device.primary.handle)
+        put_u64(pctx, primary.handle)
+
+
+def primary_of(d: Driver, device: Device) -> Context:
+    """The device's primary context, alive or not: its handle stays the same from one life to the next."""
+    with d.lock:
+        if device.primary is None:
+            device.primary = d.new_context(device, device.primary_flags, primary=True)
+            device.primary.alive = False
+        return device.primary
 
 
 def _revive(device: Device) -> None:
@@ -103,7 +110,8 @@ def _check_flags(flags: int) -> None:
         raise CuError(INVALID_VALUE)
 
 
-def _create(d: Driver, pctx: int, flags: int, dev: int, version: str) -> None:
+def create_context(d: Driver, pctx: int, flags: int, dev: int, version: str = "v2") -> None:
+    """A new context, current to the calling thread."""
     device = d.device(dev)
     need(pctx)
     _check_flags(flags)
@@ -114,14 +122,14 @@ def _create(d: Driver, pctx: int, flags: int, dev: int, version: str) -> None:
 
 @initialized("cuCtxCreate_v2")
 def ctx_create_v2(d: Driver, pctx: int, flags: int, dev: int) -> None:
-    _create(d, pctx, flags, dev, "v2")
+    create_context(d, pctx, flags, dev, "v2")
 
 
 @initialized("cuCtxCreate_v3")
 def ctx_create_v3(d: Driver, pctx: int, affinity: int, count: int, flags: int, dev: int) -> int | None:
     if affinity or count:
         return NOT_SUPPORTED
-    _create(d, pctx, flags, dev, "v3")
+    create_context(d, pctx, flags, dev, "v3")
     return None
 
 
@@ -129,7 +137,7 @@ def ctx_create_v3(d: Driver, pctx: int, affinity: int, count: int, flags: int, d
 def ctx_create_v4(d: Driver, pctx: int, parameters: int, flags: int, dev: int) -> int | None:
     if parameters:
         return NOT_SUPPORTED
-    _create(d, pctx, flags, dev, "v4")
+    create_context(d, pctx, flags, dev, "v4")
     return None
 
 
@@ -161,7 +169,7 @@ def ctx_set_current(d: Driver, ctx: int) -> None:
         if stack:
             stack.pop()
         return
-    context = d.context(ctx)
+    context = _bindable(d, ctx)
     if stack:
         stack[-1] = context
     else:
@@ -170,7 +178,15 @@ def ctx_set_current(d: Driver, ctx: int) -> None:
 
 @initialized("cuCtxPushCurrent", "cuCtxPushCurrent_v2")
 def ctx_push_current(d: Driver, ctx: int) -> None:
-    d.stack().append(d.context(ctx))
+    d.stack().append(_bindable(d, ctx))
+
+
+def _bindable(d: Driver, handle: int) -> Context:
+    """A context that may be made current. A primary one may before it is active: libcudart does so and retains it then."""
+    context = d.handles.get(handle, Context, INVALID_CONTEXT)
+    if not context.alive and not context.primary:
+        raise CuError(CONTEXT_IS_DESTROYED)
+    return context
 
 
 @initialized("cuCtxPopCurrent", "cuCtxPopCurrent_v2")

@@ -88,14 +88,6 @@ def get_proc_address_v2(d: Driver, symbol: int, pfn: int, version: int, flags: i
     return _find_entry(symbol, pfn, version, flags, status)
 
 
-@plain("cuGetExportTable")
-def get_export_table(d: Driver, table: int, table_id: int) -> int:
-    """The private tables are NVIDIA's; this driver has none."""
-    if table:
-        put_u64(table, 0)
-    return NOT_FOUND
-
-
 @initialized("cuModuleGetLoadingMode")
 def module_get_loading_mode(d: Driver, mode: int) -> None:
     put_u32(mode, ENUMS["CUmoduleLoadingMode"]["CU_MODULE_LAZY_LOADING"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from lanGPU.driverapi.export_tables import PRIVATE_PREFIX
 from lanGPU.emulator.driver.interrupt import interrupted
 from lanGPU.emulator.results import NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN, CuError
 from lanGPU.errors import LanGPUError
@@ -45,14 +46,17 @@ class Body:
 
 
 BODIES: dict[str, Body] = {}
+PRIVATE_BODIES: dict[str, Body] = {}
+"""Bodies of `lanGPU.driverapi.export_tables`' functions, which are reached through cuGetExportTable only."""
 
 
 def _register(symbols: tuple[str, ...], needs: Needs, unsafe: bool) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         for symbol in symbols:
-            if symbol in BODIES:
+            bodies = PRIVATE_BODIES if symbol.startswith(PRIVATE_PREFIX) else BODIES
+            if symbol in bodies:
                 raise ValueError(f"{symbol} has two bodies")
-            BODIES[symbol] = Body(symbol, function, needs, unsafe)
+            bodies[symbol] = Body(symbol, function, needs, unsafe)
         return function
 
     return decorate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from itertools import count
 from threading import RLock, get_native_id
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from lanGPU.emulator.driver.capture import Capture
 
 _PRUNE_STACKS_AT: Final = 512
+_DESTRUCTOR: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+"""Context, key, value of an entry of context-local storage."""
 
 
 class Driver:
@@ -116,6 +119,7 @@ class Driver:
 
     def end_context(self, context: Context) -> None:
         """Waits for the context's work, then gives back all that it owns; handles into it are invalid afterwards."""
+        self._destroy_storage(context)
         if not context.error:
             self.queue.drain()
         with self.lock:
@@ -134,6 +138,14 @@ class Driver:
                     self.memory.reclaim(allocation)
             context.streams.clear()
             context.per_thread.clear()
+
+    @staticmethod
+    def _destroy_storage(context: Context) -> None:
+        """Runtime libraries learn here that what they kept for the context is of no use any more."""
+        while context.storage:
+            key, (value, destructor) = context.storage.popitem()
+            if destructor:
+                _DESTRUCTOR(destructor)(context.handle, key, value)
 
     def give_up(self) -> None:
         """After an interrupted wait: every context has failed, and nothing waits again."""
