@@ -36,6 +36,7 @@ from lanGPU.constants import (
     CUDA_ERROR_UNKNOWN,
     CUDA_SUCCESS,
 )
+from lanGPU.driverapi.export_tables import private_rows
 from lanGPU.driverapi.exports import export_names
 from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
@@ -57,6 +58,9 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
 
+_PRIVATE: Final = {row.api_id: row for row in private_rows().values()}
+
+
 class Shell(Protocol):
     """What the engine needs from its session."""
 
@@ -75,7 +79,7 @@ class Shell(Protocol):
 class Run:
     """A call in progress."""
 
-    __slots__ = ("call", "gen", "outer", "resume", "slot", "write_bytes", "writes")
+    __slots__ = ("below", "call", "gen", "outer", "resume", "slot", "write_bytes", "writes")
 
     def __init__(self, slot: int, call: Call, gen: effects.Steps) -> None:
         self.slot = slot
@@ -87,6 +91,8 @@ class Run:
         self.write_bytes = 0
         self.resume: Callable[[], Any] | None = None
         """What to do when the shim continues; its result goes into the generator."""
+        self.below: Run | None = None
+        """The thread's call during which it made this one: a destructor that calls the driver."""
 
 
 class _Fetching:
@@ -158,7 +164,7 @@ class Engine:
             self._unsupported(request)
             return
         self.calls += 1
-        row = BY_ID.get(request.api_id)
+        row = BY_ID.get(request.api_id) or _PRIVATE.get(request.api_id)
         if row is None:
             self.log_once(f"api {request.api_id}", "warning", f"driver function number {request.api_id} is not in the table")
             self._answer(slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
@@ -175,6 +181,7 @@ class Engine:
                 return
             handler = fallback.generic
         run = Run(slot, call, start(call, handler))
+        run.below = self._runs.get(slot)
         self._runs[slot] = run
         self._advance(run, None)
 
@@ -183,6 +190,7 @@ class Engine:
         if old is not None and old.announced and self.state.initialised:
             row = BY_NAME["cuCtxSetCurrent"]
             self.shell.send_records(encode(row, (0,), thread=slot))
+        self.ring.set_current_context(slot, 0)
         self._answer(slot, [command_return(CUDA_SUCCESS)])
 
     def resume_ready(self) -> bool:
@@ -199,8 +207,12 @@ class Engine:
         """End every call in progress with `result`: the server is lost."""
         self._pending.clear()
         for run in list(self._runs.values()):
-            for gen in (run.gen, *run.outer):
-                gen.close()
+            here: Run | None = run
+            while here is not None:
+                for gen in (here.gen, *here.outer):
+                    gen.close()
+                here = here.below
+            run.below = None
             self._finish(run, result)
 
     @property
@@ -256,7 +268,10 @@ class Engine:
 
     def _finish(self, run: Run, result: int) -> None:
         if self._runs.get(run.slot) is run:
-            del self._runs[run.slot]
+            if run.below is None:
+                del self._runs[run.slot]
+            else:
+                self._runs[run.slot] = run.below
         self._answer(run.slot, [*run.writes, command_return(result)])
 
     def _answer(self, slot: int, commands: Sequence[bytes]) -> None:
@@ -394,9 +409,9 @@ class Engine:
 
     def _post(self, run: Run, effect: effects.Post) -> Any:
         flags = run.call.flags if effect.flags is None else effect.flags
-        if self.shell.blocking:
+        if self.shell.blocking and effect.slot is None:
             return self._wait(run, effect.name, effect.values, flags, result_only=True)
-        self._send(effect.name, effect.values, run.slot, 0, flags)
+        self._send(effect.name, effect.values, run.slot if effect.slot is None else effect.slot, 0, flags)
         return CUDA_SUCCESS
 
     def _request(self, run: Run, effect: effects.Request) -> Any:

@@ -4,14 +4,14 @@ Written by both sides at once, so each word has one writer (or is changed under 
 mapping; words are little-endian u32 unless marked u64. Words written by different sides lie on different cache lines.
 
 Regions, in this order: header (one page), thread slots, handle generations, free handle indexes, function layouts, parameter
-pool, ring data. The ring data is mapped twice in a row by the shim, so that no record ever wraps.
+pool, answers of the shim's own, ring data. The ring data is mapped twice in a row by the shim, so that no record ever wraps.
 """
 
 from typing import Final
 
 from lanGPU.constants import MAX_HANDLES, MAX_THREADS
 
-SHIM_ABI: Final = 1
+SHIM_ABI: Final = 2
 """Raised with any change in this file or in the descriptor; the agent refuses a shim of another value."""
 PAGE: Final = 4096
 
@@ -47,6 +47,10 @@ FREE_COUNT: Final = 580
 """Entries on the stack of free handle indexes. Changed under LOCK."""
 NEXT_SLOT: Final = 584
 """Thread slots ever handed out. Changed under LOCK."""
+CAPTURES: Final = 588
+"""Stream captures that may be going on: begun and not seen to end. 0: none is. Writer: shim (atomic add)."""
+CONTEXT_COUNT: Final = 592
+"""Entries of CONTEXTS in use. Writer: agent, after the entries."""
 COUNT_POSTED: Final = 640
 """u64 each, changed under LOCK: calls that were posted, that waited for the server, that asked the agent."""
 COUNT_SYNC: Final = 648
@@ -80,6 +84,8 @@ SLOT_REPLY_BYTES: Final = 200
 """u32: bytes that lie at SLOT_DATA."""
 SLOT_REPLY_KIND: Final = 204
 """u32: REPLY_RECORD or REPLY_COMMANDS: what lies at SLOT_DATA."""
+SLOT_CONTEXT: Final = 208
+"""u64: the thread's current context, 0 for none. Writer: the agent, and the shim where one context that lives replaces another."""
 SLOT_DATA: Final = 512
 SLOT_DATA_BYTES: Final = SLOT_BYTES - SLOT_DATA
 
@@ -126,8 +132,37 @@ PARAMS: Final = FUNCTIONS + FUNCTION_BYTES * MAX_HANDLES
 """Pairs (u32 offset, u32 size in bytes); equal layouts share entries."""
 PARAMS_CAPACITY: Final = 1 << 20
 
+# --- answers that the shim gives by itself -----------------------------------------------------------------------------
+CONTEXTS: Final = PARAMS + 8 * PARAMS_CAPACITY
+CONTEXTS_CAPACITY: Final = 64
+"""Entries (u64 handle, u64 device) of the contexts that live. One that is not there is a question for the agent."""
+PRIMARIES: Final = CONTEXTS + 16 * CONTEXTS_CAPACITY
+DEVICES_CAPACITY: Final = 16
+"""u64 per device: flags of its primary context, PRIMARY_ACTIVE, PRIMARY_KNOWN. Writer: agent."""
+PRIMARY_ACTIVE: Final = 1 << 32
+PRIMARY_KNOWN: Final = 1 << 33
+ATTRIBUTES: Final = PRIMARIES + 8 * DEVICES_CAPACITY
+ATTRIBUTES_CAPACITY: Final = 256
+"""u64[ATTRIBUTES_CAPACITY] per device: a CUdevice_attribute's value and ATTRIBUTE_KNOWN. Writer: agent, once."""
+ATTRIBUTE_KNOWN: Final = 1 << 32
+STORAGE: Final = ATTRIBUTES + 8 * ATTRIBUTES_CAPACITY * DEVICES_CAPACITY
+"""Context-local storage: (u64 key, u64 context, u64 value), open addressing from `storage_place`. Writer: agent; key last when an entry
+is made, first when it is removed (STORAGE_REMOVED). Key 0 ends a search: what is not there is a question for the agent."""
+STORAGE_CAPACITY: Final = 1024
+STORAGE_ENTRY_BYTES: Final = 24
+STORAGE_REMOVED: Final = 0xFFFF_FFFF_FFFF_FFFF
+STORAGE_MULTIPLIER: Final = 0x9E37_79B9_7F4A_7C15
+STORAGE_SHIFT: Final = 64 - (STORAGE_CAPACITY.bit_length() - 1)
+_STORAGE_END: Final = STORAGE + STORAGE_CAPACITY * STORAGE_ENTRY_BYTES
+
+
+def storage_place(context: int, key: int) -> int:
+    """Where the search for an entry begins."""
+    return ((context ^ key) * STORAGE_MULTIPLIER & 0xFFFF_FFFF_FFFF_FFFF) >> STORAGE_SHIFT
+
+
 # --- ring ------------------------------------------------------------------------------------------------------------
-RING: Final = PARAMS + 8 * PARAMS_CAPACITY
+RING: Final = (_STORAGE_END + PAGE - 1) // PAGE * PAGE
 RING_BYTES: Final = 4 * 1024 * 1024
 """Power of two, multiple of the page size: some 30,000 launches, 64 inlined copies."""
 TOTAL_BYTES: Final = RING + RING_BYTES

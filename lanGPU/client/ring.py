@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lanGPU.client import layout as lay
@@ -247,6 +247,69 @@ class Ring:
         self._u32[word + 3] = generation
         self._u32[word] = len(params) + 1
         return True
+
+    # --- answers of the shim's own ---------------------------------------------------------------------------------------
+    def current_context(self, slot: int) -> int:
+        """The slot's current context: the shim may have replaced it."""
+        return self._u64[(lay.SLOTS + slot * lay.SLOT_BYTES + lay.SLOT_CONTEXT) // 8]
+
+    def set_current_context(self, slot: int, context: int) -> None:
+        """`context` (0: none) is the thread's current one."""
+        self._u64[(lay.SLOTS + slot * lay.SLOT_BYTES + lay.SLOT_CONTEXT) // 8] = context
+
+    def set_contexts(self, contexts: Sequence[tuple[int, int]]) -> None:
+        """The contexts that live: (handle, device ordinal)."""
+        self._u32[lay.CONTEXT_COUNT // 4] = 0
+        known = contexts[: lay.CONTEXTS_CAPACITY]
+        for i, (handle, device) in enumerate(known):
+            self._u64[lay.CONTEXTS // 8 + 2 * i] = handle
+            self._u64[lay.CONTEXTS // 8 + 2 * i + 1] = device
+        self._u32[lay.CONTEXT_COUNT // 4] = len(known)
+
+    def set_primary(self, device: int, flags: int, active: bool) -> None:
+        """State of a device's primary context."""
+        if device < lay.DEVICES_CAPACITY:
+            self._u64[lay.PRIMARIES // 8 + device] = flags | lay.PRIMARY_KNOWN | (lay.PRIMARY_ACTIVE if active else 0)
+
+    def set_attributes(self, device: int, attributes: Mapping[int, int]) -> None:
+        """A device's attributes: they never change."""
+        if device < lay.DEVICES_CAPACITY:
+            first = lay.ATTRIBUTES // 8 + device * lay.ATTRIBUTES_CAPACITY
+            for number, value in attributes.items():
+                if 0 <= number < lay.ATTRIBUTES_CAPACITY:
+                    self._u64[first + number] = value & _MASK32 | lay.ATTRIBUTE_KNOWN
+
+    def _storage_entry(self, context: int, key: int) -> tuple[int, int]:
+        """(word index of the entry or -1, word index of the first free one before the end of its search or -1)."""
+        free = -1
+        place = lay.storage_place(context, key)
+        for i in range(lay.STORAGE_CAPACITY):
+            at = (lay.STORAGE + (place + i) % lay.STORAGE_CAPACITY * lay.STORAGE_ENTRY_BYTES) // 8
+            found = self._u64[at]
+            if found == key and self._u64[at + 1] == context:
+                return at, free
+            if free < 0 and found in (0, lay.STORAGE_REMOVED):
+                free = at
+            if found == 0:
+                break
+        return -1, free
+
+    def set_storage(self, context: int, key: int, value: int) -> None:
+        """An entry of context-local storage; where there is no room the agent is asked for it."""
+        at, free = self._storage_entry(context, key)
+        if at >= 0:
+            self._u64[at + 2] = value
+        elif free >= 0 and key not in (0, lay.STORAGE_REMOVED):
+            self._u64[free + 2] = value
+            self._u64[free + 1] = context
+            self._fence()
+            self._u64[free] = key
+
+    def remove_storage(self, context: int, key: int) -> None:
+        """The entry is gone."""
+        at, _ = self._storage_entry(context, key)
+        if at >= 0:
+            self._u64[at] = lay.STORAGE_REMOVED
 
     # --- flags and counts ------------------------------------------------------------------------------------------------
     def set_blocking(self, blocking: bool) -> None:

@@ -17,8 +17,9 @@ import llvmlite
 import platformdirs
 
 from lanGPU import __version__
-from lanGPU.client.shim_ir import attach, commands, dispatch, encode, ring, slots
-from lanGPU.driverapi.descriptor import pack
+from lanGPU.client.shim_ir import attach, commands, dispatch, encode, questions, ring, slots
+from lanGPU.driverapi.descriptor import QUESTION_OFFSET, pack
+from lanGPU.driverapi.export_tables import private_rows
 from lanGPU.driverapi.exports import export_names, resolve_symbol
 from lanGPU.errors import ConfigError
 from lanGPU.native import x86_64
@@ -40,20 +41,28 @@ class ShimInfo:
     symbols: dict[str, int]
 
 
+def entry_names() -> tuple[str, ...]:
+    """Every entry point of the shim: what it exports, then the functions of private tables, which are reached by address only."""
+    return (*export_names(), *private_rows())
+
+
 @cache
 def _tables() -> tuple[bytes, bytes]:
     """(descriptors, symbol table) as the dispatch code reads them."""
     descriptors: list[bytes] = []
     indexes: dict[int, int] = {}
     symbols = b""
-    for name in export_names():
+    for name in entry_names():
         row, per_thread = resolve_symbol(name)
+        row = row or private_rows().get(name)
         if row is None:
             symbols += struct.pack("<HH", dispatch.NO_ROW, 0)
             continue
         if row.api_id not in indexes:
             indexes[row.api_id] = len(descriptors)
-            descriptors.append(pack(row))
+            packed = bytearray(pack(row))
+            struct.pack_into("<H", packed, QUESTION_OFFSET, questions.question_word(row.name))
+            descriptors.append(bytes(packed))
         symbols += struct.pack("<HH", indexes[row.api_id], FLAG_PER_THREAD if per_thread else 0)
     return b"".join(descriptors), symbols
 
@@ -61,15 +70,16 @@ def _tables() -> tuple[bytes, bytes]:
 def module_ir(digest: bytes) -> str:
     """The whole shim as LLVM IR."""
     descriptors, symbols = _tables()
-    parts = (attach.text(digest), ring.text(), commands.text(), slots.text(), encode.text(), dispatch.text(descriptors, symbols))
-    return f'target triple = "{x86_64.TRIPLE}"\n' + x86_64.IR + "".join(parts)
+    asking = (attach.text(digest), ring.text(), commands.text(), slots.text(), encode.text())
+    answering = (questions.text(), dispatch.text(descriptors, symbols))
+    return f'target triple = "{x86_64.TRIPLE}"\n' + x86_64.IR + "".join(asking + answering)
 
 
 @cache
 def _digest() -> bytes:
     """Hash of everything the shim is made from."""
     key = hashlib.blake2b(digest_size=32)
-    for part in (module_ir(bytes(32)), "\n".join(export_names()), llvmlite.__version__, __version__):
+    for part in (module_ir(bytes(32)), "\n".join(entry_names()), llvmlite.__version__, __version__):
         key.update(part.encode())
         key.update(b"\0")
     for module in ("elf", "x86_64"):
@@ -103,7 +113,7 @@ def ensure() -> ShimInfo:
     digest = _digest()
     folder = Path(platformdirs.user_cache_dir("langpu")) / "shim" / digest.hex()[:32]
     path = folder / SONAME
-    names = export_names()
+    names = entry_names()
     known = _read_index(folder, names)
     if known is not None:
         return ShimInfo(path, digest, known)

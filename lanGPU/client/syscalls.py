@@ -12,8 +12,8 @@ WAKE_ALL: Final = 0x7FFF_FFFF
 
 # Linux, arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
 _NUMBERS: Final = {
-    "x86_64": {"futex": 202, "mmap": 9, "munmap": 11},
-    "aarch64": {"futex": 98, "mmap": 222, "munmap": 215},
+    "x86_64": {"futex": 202, "mmap": 9, "munmap": 11, "getpid": 39},
+    "aarch64": {"futex": 98, "mmap": 222, "munmap": 215, "getpid": 172},
 }
 NUMBERS: Final = _NUMBERS.get(platform.machine(), _NUMBERS["x86_64"])
 """System call numbers of this machine; the program runs on the same one."""

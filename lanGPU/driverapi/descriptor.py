@@ -7,7 +7,7 @@
 | 3 | u8 | path: 0 unsupported, 1 post, 2 sync, 3 agent |
 | 4 | u8 | flags: 1 blocking, 2 server side hand-written, 4 its reply may report an earlier posted call's failure |
 | 5 | u8 | index of the CUstream argument whose NULL means the per-thread stream in `_ptsz` variants; 255 none |
-| 6 | u16 | 0 |
+| 6 | u16 | 0; the shim's generator puts there what the call asks that it may answer by itself (`lanGPU.client.shim_ir.questions`) |
 | 8 | 8 each | arguments: u8 kind, u8 handle type, u8 index of the size argument (255: none), u8 0, u32 size constant |
 
 DESCRIPTOR_BYTES in all, unused arguments zero. Both sides are generated from the same rows of the same release; the format is
@@ -21,6 +21,7 @@ from lanGPU.constants import MAX_ARGS
 from lanGPU.driverapi.model import ApiFunction, ArgKind, CallClass, HandleType
 
 DESCRIPTOR_BYTES = 8 + 8 * MAX_ARGS
+QUESTION_OFFSET = 6
 FLAG_BLOCKING = 1
 FLAG_SERVER_PYTHON = 2
 FLAG_REPORTS = 4

@@ -2,7 +2,7 @@
 
 import itertools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lanGPU.client.calls import BEFORE_INIT, HANDLERS, effects, fallback, start
@@ -37,14 +37,40 @@ class Symbols:
 
 
 class Table:
-    """Remembers published layouts by handle index."""
+    """Remembers what was made known to the shim; layouts by handle index."""
 
     def __init__(self) -> None:
+        self.current: dict[int, int] = {}
+        self.contexts: list[tuple[int, int]] = []
+        self.primaries: dict[int, tuple[int, bool]] = {}
+        self.attributes: dict[int, dict[int, int]] = {}
+        self.storage: dict[tuple[int, int], int] = {}
         self.layouts: dict[int, tuple[tuple[tuple[int, int], ...], int]] = {}
 
     def set_function(self, index: int, generation: int, params: tuple[tuple[int, int], ...], packed_bytes: int) -> bool:
         self.layouts[index] = params, packed_bytes
         return True
+
+    def current_context(self, slot: int) -> int:
+        return self.current.get(slot, 0)
+
+    def set_current_context(self, slot: int, context: int) -> None:
+        self.current[slot] = context
+
+    def set_contexts(self, contexts: Sequence[tuple[int, int]]) -> None:
+        self.contexts = list(contexts)
+
+    def set_primary(self, device: int, flags: int, active: bool) -> None:
+        self.primaries[device] = flags, active
+
+    def set_attributes(self, device: int, attributes: Mapping[int, int]) -> None:
+        self.attributes[device] = dict(attributes)
+
+    def set_storage(self, context: int, key: int, value: int) -> None:
+        self.storage[context, key] = value
+
+    def remove_storage(self, context: int, key: int) -> None:
+        self.storage.pop((context, key), None)
 
 
 class Program:

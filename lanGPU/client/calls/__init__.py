@@ -21,6 +21,7 @@ from lanGPU.client.calls import (
     pitched,
     pointers,
     pools,
+    private,
     strings,
 )
 from lanGPU.client.calls.registry import BEFORE_INIT, HANDLERS, start
@@ -45,6 +46,7 @@ __all__ = [
     "pitched",
     "pointers",
     "pools",
+    "private",
     "start",
     "strings",
 ]

@@ -1,9 +1,9 @@
 """Contexts: each thread's stack, primary contexts and their counts. The server learns only which context a thread's calls belong to."""
 
 from lanGPU.client.calls.devices import need_device, need_pointer, write_i32, write_u64
-from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Request, Steps
+from lanGPU.client.calls.effects import CallError, CallProgram, Part, Post, ReadMemory, Request, Steps
 from lanGPU.client.calls.registry import client_call
-from lanGPU.client.calls.state import Call, Context, Primary, i32, u32
+from lanGPU.client.calls.state import Call, Context, Primary, Thread, i32, u32
 from lanGPU.constants import (
     CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_INVALID_CONTEXT,
@@ -23,13 +23,14 @@ def valid_flags(flags: int) -> bool:
     return not flags & ~_FLAGS_MASK and flags & _SCHED_MASK in _SCHED_VALUES
 
 
-def announce(call: Call) -> Part[None]:
-    """Tell the server the thread's current context if that changed."""
-    thread = call.thread
+def announce(call: Call, thread: Thread | None = None) -> Part[None]:
+    """Tell the server (and the shim) a thread's current context if that changed."""
+    thread = thread or call.thread
+    call.state.publish_thread(thread)
     current = thread.current if thread.current in call.state.contexts else 0
     if current != thread.announced:
         thread.announced = current
-        yield Post("cuCtxSetCurrent", (current,), 0)
+        yield Post("cuCtxSetCurrent", (current,), 0, slot=thread.slot)
 
 
 def need_current(call: Call) -> Context:
@@ -57,14 +58,20 @@ def _primary(call: Call, dev: int) -> tuple[int, Primary]:
     return ordinal, call.state.primaries.setdefault(ordinal, Primary())
 
 
+def name_primary(call: Call, primary: Primary) -> int:
+    """The handle of a primary context, active or not."""
+    if not primary.handle:
+        primary.handle = call.state.names.take()
+    return primary.handle
+
+
 @client_call("cuDevicePrimaryCtxRetain")
 def primary_retain(call: Call, out: int, dev: int) -> Steps:
     """The first reference goes to the server; the name of a device's primary context never changes."""
     need_pointer(out)
     ordinal, primary = _primary(call, dev)
     if not primary.active:
-        if not primary.handle:
-            primary.handle = call.state.names.take()
+        name_primary(call, primary)
         reply = yield Request("cuDevicePrimaryCtxRetain", (primary.handle, ordinal), 0)
         if reply.result:
             return int(reply.result)
@@ -72,6 +79,11 @@ def primary_retain(call: Call, out: int, dev: int) -> Steps:
         if not primary.active:
             primary.active = True
             call.state.new_context(primary.handle, ordinal, primary.flags, primary=True)
+            call.state.publish_primary(ordinal)
+            # Threads may have had its name as current context all the time.
+            for thread in call.state.all_threads():
+                if thread.current == primary.handle:
+                    yield from announce(call, thread)
     primary.retains += 1
     yield write_u64(out, primary.handle)
     return CUDA_SUCCESS
@@ -86,7 +98,8 @@ def primary_release(call: Call, dev: int) -> Steps:
     primary.retains -= 1
     if primary.retains:
         return CUDA_SUCCESS
-    _primary_gone(call, primary)
+    yield from destroy_storage(call, primary.handle)
+    _primary_gone(call, ordinal, primary)
     count, primary.server_retains = primary.server_retains, 0
     result = CUDA_SUCCESS
     for _ in range(count):
@@ -95,16 +108,19 @@ def primary_release(call: Call, dev: int) -> Steps:
     return result
 
 
-def _primary_gone(call: Call, primary: Primary) -> None:
+def _primary_gone(call: Call, ordinal: int, primary: Primary) -> None:
     primary.active = False
     primary.flags = 0
     _context_gone(call, primary.handle)
+    call.state.publish_primary(ordinal)
 
 
 def _context_gone(call: Call, handle: int) -> None:
     state = call.state
+    threads = list(state.all_threads())
     state.contexts.pop(handle, None)
-    for thread in state.threads.values():
+    state.publish_contexts()
+    for thread in threads:
         if thread.announced == handle:
             thread.announced = 0  # the server unbinds threads of a dead context by itself
 
@@ -113,9 +129,10 @@ def _context_gone(call: Call, handle: int) -> None:
 def primary_reset(call: Call, dev: int) -> Steps:
     """What lives in the context dies; references stay, and the next retain makes it anew."""
     ordinal, primary = _primary(call, dev)
+    yield from destroy_storage(call, primary.handle)
     reply = yield Request("cuDevicePrimaryCtxReset_v2", (ordinal,), 0)
     if not reply.result and primary.active:
-        _primary_gone(call, primary)
+        _primary_gone(call, ordinal, primary)
     return int(reply.result)
 
 
@@ -130,6 +147,7 @@ def primary_set_flags(call: Call, dev: int, flags: int) -> Steps:
         primary.flags = u32(flags)
         if primary.active:
             call.state.contexts[primary.handle].flags = primary.flags
+        call.state.publish_primary(ordinal)
     return int(reply.result)
 
 
@@ -157,6 +175,7 @@ def _create(call: Call, out: int, flags: int, dev: int) -> Steps:
     call.state.new_context(handle, i32(dev), u32(flags))
     call.thread.stack.append(handle)
     call.thread.announced = handle  # the server makes it current by itself
+    call.state.publish_thread(call.thread)
     yield write_u64(out, handle)
     return CUDA_SUCCESS
 
@@ -189,6 +208,7 @@ def destroy(call: Call, handle: int) -> Steps:
     context = call.state.contexts.get(handle)
     if context is None or context.primary:
         return CUDA_ERROR_INVALID_CONTEXT
+    yield from destroy_storage(call, handle)
     if call.thread.current == handle:
         call.thread.stack.pop()
     _context_gone(call, handle)
@@ -198,12 +218,22 @@ def destroy(call: Call, handle: int) -> Steps:
     return int(result)
 
 
+def destroy_storage(call: Call, handle: int) -> Part[None]:
+    """Runtime libraries learn here that what they kept for the context is of no use any more: their destructors run in this thread."""
+    state = call.state
+    for context, key in [entry for entry in state.storage if entry[0] == handle]:
+        value, destructor = state.storage.pop((context, key), (0, 0))
+        state.table.remove_storage(context, key)
+        if destructor:
+            yield CallProgram(destructor, (context, key, value))
+
+
 # --- the stack ---------------------------------------------------------------------------------------------------------
 @client_call("cuCtxSetCurrent")
 def set_current(call: Call, handle: int) -> Steps:
     """Replaces the top of the stack; NULL pops it (cuda.h, cuCtxSetCurrent)."""
     stack = call.thread.stack
-    if handle and handle not in call.state.contexts:
+    if handle and not _bindable(call, handle):
         return CUDA_ERROR_INVALID_CONTEXT
     if stack:
         stack.pop()
@@ -213,10 +243,15 @@ def set_current(call: Call, handle: int) -> Steps:
     return CUDA_SUCCESS
 
 
+def _bindable(call: Call, handle: int) -> bool:
+    """A primary context may be made current before it is active: libcudart does so and retains it then."""
+    return handle in call.state.contexts or any(primary.handle == handle for primary in call.state.primaries.values())
+
+
 @client_call("cuCtxPushCurrent_v2")
 def push_current(call: Call, handle: int) -> Steps:
     """The same context may lie on several stacks."""
-    if handle not in call.state.contexts:
+    if not _bindable(call, handle):
         return CUDA_ERROR_INVALID_CONTEXT
     call.thread.stack.append(handle)
     yield from announce(call)

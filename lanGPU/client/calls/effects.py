@@ -65,6 +65,8 @@ class Post:
     values: Sequence[Value]
     flags: int | None = None
     """Record flags; None: those of the call."""
+    slot: int | None = None
+    """The thread that the record is of; None: the caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ def init(call: Call, flags: int) -> Steps:
         if not welcome.devices:
             return CUDA_ERROR_NO_DEVICE
         state.initialised = True
+        state.publish_devices()
     return CUDA_SUCCESS
 
 
@@ -61,14 +62,6 @@ def get_proc_address(call: Call, symbol: int, out: int, version: int, flags: int
             known = proc_address(name, _ANY_VERSION) is not None
             yield write_i32(status, SYMBOL_VERSION_NOT_SUFFICIENT if known else SYMBOL_NOT_FOUND)
     return CUDA_SUCCESS if address else CUDA_ERROR_NOT_FOUND
-
-
-@client_call("cuGetExportTable", before_init=True)
-def get_export_table(call: Call, out: int, table_id: int) -> Steps:
-    """No private table is offered yet; asking for an unknown one is NOT_FOUND."""
-    need_pointer(out, table_id)
-    yield write_u64(out, 0)
-    return CUDA_ERROR_NOT_FOUND
 
 
 @client_call("cuModuleGetLoadingMode")

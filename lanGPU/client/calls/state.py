@@ -4,6 +4,7 @@
 """
 
 import bisect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,11 +33,32 @@ class Symbols(Protocol):
         """Address of an exported symbol, or None."""
 
 
-class FunctionTable(Protocol):
-    """Where kernel parameter layouts are made known to the shim (`Ring.set_function`)."""
+class SharedTables(Protocol):
+    """What is made known to the shim, so that it need not ask (`Ring`)."""
 
     def set_function(self, index: int, generation: int, params: Layout, packed_bytes: int) -> bool:
-        """False: there is no room for the layout."""
+        """A kernel's parameters; False: there is no room for the layout."""
+
+    def current_context(self, slot: int) -> int:
+        """The slot's current context, which the shim may have replaced."""
+
+    def set_current_context(self, slot: int, context: int) -> None:
+        """The slot's current context, 0 for none."""
+
+    def set_contexts(self, contexts: Sequence[tuple[int, int]]) -> None:
+        """The contexts that live: (handle, device ordinal)."""
+
+    def set_primary(self, device: int, flags: int, active: bool) -> None:
+        """State of a device's primary context."""
+
+    def set_attributes(self, device: int, attributes: Mapping[int, int]) -> None:
+        """A device's attributes."""
+
+    def set_storage(self, context: int, key: int, value: int) -> None:
+        """An entry of context-local storage."""
+
+    def remove_storage(self, context: int, key: int) -> None:
+        """The entry is gone."""
 
 
 class HandleNames:
@@ -190,7 +212,7 @@ class Children:
 class SessionState:
     """Everything hand-written calls may look at and change."""
 
-    def __init__(self, symbols: Symbols, table: FunctionTable, *, process_id: int = 0) -> None:
+    def __init__(self, symbols: Symbols, table: SharedTables, *, process_id: int = 0) -> None:
         self.symbols = symbols
         self.table = table
         self.process_id = process_id
@@ -210,6 +232,10 @@ class SessionState:
         self.pools: dict[tuple[str, int], int] = {}
         self.links: dict[int, object] = {}
         self.log_buffers: dict[int, object] = {}
+        self.storage: dict[tuple[int, int], tuple[int, int]] = {}
+        """Context-local storage: (context, key) -> (value, destructor)."""
+        self.private_tables: dict[bytes, int] = {}
+        """Identifier -> where that table lies in the program."""
         self.next_context_id = 1
 
     @property
@@ -227,7 +253,36 @@ class SessionState:
         found = self.threads.get(slot)
         if found is None:
             found = self.threads[slot] = Thread(slot)
+        elif found.stack:
+            current = self.table.current_context(slot)
+            if current != found.stack[-1] and current in self.contexts:
+                # The shim replaced one living context by another, and posted the record that says so.
+                found.stack[-1] = found.announced = current
         return found
+
+    def all_threads(self) -> Iterator[Thread]:
+        """Every thread that made a call, as it is now."""
+        for slot in list(self.threads):
+            yield self.thread(slot)
+
+    def publish_thread(self, thread: Thread) -> None:
+        """The thread's stack changed."""
+        self.table.set_current_context(thread.slot, thread.current)
+
+    def publish_contexts(self) -> None:
+        """Contexts were made or ended."""
+        self.table.set_contexts([(c.handle, c.device) for c in self.contexts.values()])
+
+    def publish_primary(self, ordinal: int) -> None:
+        """A primary context's flags or state changed."""
+        primary = self.primaries.get(ordinal) or Primary()
+        self.table.set_primary(ordinal, primary.flags, primary.active)
+
+    def publish_devices(self) -> None:
+        """After cuInit: what the shim may say of the devices."""
+        for ordinal, device in enumerate(self.devices):
+            self.table.set_attributes(ordinal, device.attributes)
+            self.publish_primary(ordinal)
 
     def current_context(self, thread: Thread) -> Context | None:
         """The thread's current context, if it still exists."""
@@ -238,6 +293,7 @@ class SessionState:
         context = Context(handle, device, flags, self.next_context_id, api_version, primary)
         self.next_context_id += 1
         self.contexts[handle] = context
+        self.publish_contexts()
         return context
 
     def publish_function(self, function: Function) -> bool:

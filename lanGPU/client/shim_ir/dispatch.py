@@ -3,6 +3,7 @@
 from lanGPU.client import layout as lay
 from lanGPU.client.shim_ir import place as pl
 from lanGPU.client.shim_ir.encode import USE_AGENT
+from lanGPU.client.shim_ir.questions import CAPTURE_BEGINS
 from lanGPU.client.shim_ir.slots import NO_SLOT
 from lanGPU.constants import (
     CUDA_ERROR_NOT_INITIALIZED,
@@ -175,6 +176,30 @@ def dispatch() -> str:
     with f.when(f.cmp("sgt", on_stack, 0)), f.count(on_stack) as i:
         offset = f.mul(i, 8)
         f.store("i64", f.load("i64", "%stack", offset), args, f.add(offset, 8 * MAX_REGISTER_ARGS))
+    question = f.zext(f.load("i16", descriptor, 6), "i16", "i32")
+    place = (f"ptr {here}", f"ptr {base}", f"i32 {number}", f"ptr {descriptor}", f"ptr {args}")
+    with f.when(f.cmp("ne", question, 0, "i32")):
+        with f.when(f.cmp("ne", f.land(flags, lay.FLAG_READY, "i32"), 0, "i32")):
+            known = f.call("i32", "answer", *place, f"i32 {f.land(question, CAPTURE_BEGINS - 1, 'i32')}")
+            with f.unless(f.cmp("eq", known, USE_AGENT, "i32")):
+                f.ret("i32", known)
+        with f.when(f.cmp("ne", f.land(question, CAPTURE_BEGINS, "i32"), 0, "i32")):
+            f.atomic_add("i32", 1, base, lay.CAPTURES)
+    result = f.call("i32", "travel", *place, f"i32 {flags}", f"i16 {record_flags}")
+    with f.when(f.cmp("uge", question, CAPTURE_BEGINS, "i32")):
+        f.call("void", "count_capture", f"ptr {base}", f"i32 {question}", f"i32 {result}")
+    f.ret("i32", result)
+    return f.text()
+
+
+def travel() -> str:
+    """``travel(page, base, number, desc, args, flags, record flags) -> i32``: a call by the way that its descriptor says."""
+    f = Function(
+        "internal i32 @travel(ptr %here, ptr %base, i32 %number, ptr %descriptor, ptr %args, i32 %flags, i16 %record_flags)", "nounwind"
+    )
+    here, base, number, descriptor, args = "%here", "%base", "%number", "%descriptor", "%args"
+    flags, record_flags = "%flags", "%record_flags"
+    count = f.zext(f.load("i8", descriptor, 2), "i8")
     path = f.load("i8", descriptor, 3)
     by_agent = f.cmp("eq", path, Path.AGENT, "i8")
     with f.unless(by_agent):
@@ -194,4 +219,4 @@ def dispatch() -> str:
 
 def text(descriptors: bytes, symbols: bytes) -> str:
     """This part's IR."""
-    return tables(descriptors, symbols) + carry() + ask_agent() + dispatch()
+    return tables(descriptors, symbols) + carry() + ask_agent() + travel() + dispatch()
