@@ -1,5 +1,7 @@
 """Initialisation, versions, entry points."""
 
+import os
+
 from lanGPU.client.calls.devices import need_pointer, write_i32, write_u64
 from lanGPU.client.calls.effects import Connect, ReadString, Steps
 from lanGPU.client.calls.registry import client_call
@@ -16,6 +18,7 @@ SYMBOL_NOT_FOUND = 1
 SYMBOL_VERSION_NOT_SUFFICIENT = 2
 _ANY_VERSION = 1 << 30
 LOADING_MODE_EAGER = 1
+LOADING_MODE_LAZY = 2
 
 
 @client_call("cuInit", before_init=True)
@@ -66,7 +69,8 @@ def get_proc_address(call: Call, symbol: int, out: int, version: int, flags: int
 
 @client_call("cuModuleGetLoadingMode")
 def module_get_loading_mode(call: Call, out: int) -> Steps:
-    """Modules go to the server whole, when they are loaded."""
+    """LAZY, as drivers say today, unless the program's environment asks for EAGER: what is not used should not cross the network."""
     need_pointer(out)
-    yield write_i32(out, LOADING_MODE_EAGER)
+    eager = os.environ.get("CUDA_MODULE_LOADING", "").strip().upper() == "EAGER"
+    yield write_i32(out, LOADING_MODE_EAGER if eager else LOADING_MODE_LAZY)
     return CUDA_SUCCESS

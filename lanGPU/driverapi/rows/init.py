@@ -45,7 +45,7 @@ ROWS = (
         LOCAL,
         PURE,
         bytes_out("mode", 4),
-        client="the server's mode is of no use to the program: always EAGER",
+        client="the program's own environment decides",
     ),
     row(
         "cuProfilerStart",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -90,7 +91,8 @@ def get_proc_address_v2(d: Driver, symbol: int, pfn: int, version: int, flags: i
 
 @initialized("cuModuleGetLoadingMode")
 def module_get_loading_mode(d: Driver, mode: int) -> None:
-    put_u32(mode, ENUMS["CUmoduleLoadingMode"]["CU_MODULE_LAZY_LOADING"])
+    eager = os.environ.get("CUDA_MODULE_LOADING", "").strip().upper() == "EAGER"
+    put_u32(mode, ENUMS["CUmoduleLoadingMode"]["CU_MODULE_EAGER_LOADING" if eager else "CU_MODULE_LAZY_LOADING"])
 
 
 @initialized("cuProfilerStart", "cuProfilerStop")
