@@ -2,9 +2,13 @@
 
 import logging
 import math
-from typing import Final
+import os
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
+
+from lanGPU.emulator.config import TRACE_VARIABLE
 
 LOG_LEVELS: Final = ("error", "warning", "info", "debug")
 
@@ -37,3 +41,25 @@ def start_logging(level: str) -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
+
+
+DEFAULT_TRACE_FOLDER: Final = "langpu-trace"
+
+
+def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--trace and --trace-dir, which arrive as `trace` and `trace_dir`."""
+    folder = click.option(
+        "--trace-dir", metavar="DIR", default="", help=f"Where traces go; implies --trace. [default: {DEFAULT_TRACE_FOLDER}]"
+    )
+    flag = click.option(
+        "--trace",
+        is_flag=True,
+        help="Write every driver call to a file, and accept kernels in machine code: their launches are recorded, NOT executed.",
+    )
+    return flag(folder(function))
+
+
+def start_trace(trace: bool, folder: str) -> None:
+    """Turns on the emulated driver's trace mode in this process and those that it starts."""
+    if trace or folder:
+        os.environ[TRACE_VARIABLE] = os.path.abspath(folder or DEFAULT_TRACE_FOLDER)

@@ -162,7 +162,8 @@ def read_section(data: bytes, index: int = 0) -> Section:
     return Section(name, kind, offset, size, link)
 
 
-def _sections(data: bytes) -> Iterator[tuple[str, Section]]:
+def elf_sections(data: bytes) -> Iterator[tuple[str, Section]]:
+    """(name, header) of every section of a cubin, in their order. Raises ImageError."""
     header = read_elf_header(data)
     if not header.section_offset:
         return
@@ -175,7 +176,7 @@ def _sections(data: bytes) -> Iterator[tuple[str, Section]]:
     names_index = first.link if names_index == SHN_XINDEX else names_index
     if count > MAX_SECTIONS or len(table) < count * SECTION.size or names_index >= count:
         raise ImageError("cubin: the section table is longer than the image")
-    names = _contents(data, read_section(table, names_index))
+    names = section_contents(data, read_section(table, names_index))
     for index in range(count):
         section = read_section(table, index)
         end = names.find(b"\0", section.name)
@@ -184,7 +185,8 @@ def _sections(data: bytes) -> Iterator[tuple[str, Section]]:
         yield names[section.name : end].decode("ascii", "replace"), section
 
 
-def _contents(data: bytes, section: Section) -> bytes:
+def section_contents(data: bytes, section: Section) -> bytes:
+    """The bytes of a section; empty where it has none in the file. Raises ImageError."""
     if section.type == SHT_NOBITS:
         return b""
     if section.offset + section.size > len(data):
@@ -215,9 +217,9 @@ def cubin_kernel_params(data: bytes) -> dict[str, Layout]:
         ImageError: the cubin is corrupt.
     """
     out = {}
-    for name, section in _sections(data):
+    for name, section in elf_sections(data):
         if name.startswith(_INFO_PREFIX):
-            layout = _info_layout(name, _contents(data, section))
+            layout = _info_layout(name, section_contents(data, section))
             if layout is not None:
                 out[name[len(_INFO_PREFIX) :]] = layout
     return out

@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from lanGPU.driverapi.signatures import HEADERS
@@ -11,6 +12,8 @@ from lanGPU.errors import ConfigError
 
 DEVICES_VARIABLE: Final = "LANGPU_EMULATE_DEVICES"
 MEMORY_VARIABLE: Final = "LANGPU_EMULATE_MEMORY"
+TRACE_VARIABLE: Final = "LANGPU_EMULATE_TRACE"
+"""The folder that traces are written to; trace mode is on where it is set."""
 MAX_DEVICES: Final = 16
 MIN_MEMORY_BYTES: Final = 16 * 1024 * 1024
 DEVICE_NAME: Final = "lanGPU emulated device"
@@ -41,6 +44,17 @@ class EmulatorConfig:
         memory = _number(environ, MEMORY_VARIABLE, max(default, MIN_MEMORY_BYTES), MIN_MEMORY_BYTES, 1 << 46)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return EmulatorConfig(devices, memory, cores)
+
+
+def trace_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where traces go; None: trace mode is off."""
+    text = environ.get(TRACE_VARIABLE, "").strip()
+    return Path(text) if text else None
+
+
+def tracing() -> bool:
+    """Whether this process's driver is in trace mode."""
+    return trace_folder() is not None
 
 
 def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -24,10 +24,11 @@ import platformdirs
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.exports import PER_THREAD_SUFFIXES, export_names, resolve_symbol
 from lanGPU.driverapi.signatures import SIGNATURES
-from lanGPU.emulator.config import EmulatorConfig
+from lanGPU.emulator.config import EmulatorConfig, trace_folder
 from lanGPU.emulator.driver import Driver, bodies, general
 from lanGPU.emulator.driver.registry import Body, entry_point, unsupported
 from lanGPU.emulator.results import DEINITIALIZED
+from lanGPU.emulator.trace import Tracer
 from lanGPU.errors import ConfigError
 from lanGPU.native import jump_table
 
@@ -51,6 +52,8 @@ class Library:
     def __init__(self, path: Path, driver: Driver) -> None:
         self.path = path
         self.driver = driver
+        folder = trace_folder()
+        self._tracer = Tracer(folder, driver) if folder else None
         self.handle = ctypes.CDLL(str(path), mode=os.RTLD_NOW | ctypes.RTLD_GLOBAL)
         self._names = export_names()
         self._callbacks: list[Any] = []
@@ -70,9 +73,23 @@ class Library:
         nameless = ctypes.CFUNCTYPE(ctypes.c_int)
         for index, name in enumerate(self._names):
             body = body_of(name, found)
-            callback = nameless(unsupported(name)) if body is None else _callback(name, body, self.driver)
+            callback = nameless(self._traced(name, unsupported(name))) if body is None else self._callback(name, body)
             self._callbacks.append(callback)
             slots[index] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+
+    def _traced(self, name: str, function: Callable[..., int]) -> Callable[..., int]:
+        return self._tracer.wrap(name, function) if self._tracer else function
+
+    def _callback(self, name: str, body: Body) -> Any:
+        plain = name
+        for suffix in PER_THREAD_SUFFIXES:
+            plain = plain.removesuffix(suffix)
+        signature = SIGNATURES.get(plain) or SIGNATURES[body.symbol]
+        function = entry_point(self.driver, body)
+        if plain != name:
+            function = _per_thread(function, [c_type for c_type, _ in signature.params])
+        function = self._traced(name, function)
+        return ctypes.CFUNCTYPE(ctypes.c_int, *(argument_type(c_type) for c_type, _ in signature.params))(function)
 
 
 def body_of(name: str, found: dict[str, Body]) -> Body | None:
@@ -97,17 +114,6 @@ def argument_type(c_type: str) -> Any:
     if c_type in _UNSIGNED_32:
         return ctypes.c_uint32
     return _SMALL.get(c_type, ctypes.c_uint64)
-
-
-def _callback(name: str, body: Body, driver: Driver) -> Any:
-    plain = name
-    for suffix in PER_THREAD_SUFFIXES:
-        plain = plain.removesuffix(suffix)
-    signature = SIGNATURES.get(plain) or SIGNATURES[body.symbol]
-    function = entry_point(driver, body)
-    if plain != name:
-        function = _per_thread(function, [c_type for c_type, _ in signature.params])
-    return ctypes.CFUNCTYPE(ctypes.c_int, *(argument_type(c_type) for c_type, _ in signature.params))(function)
 
 
 def _per_thread(function: Callable[..., int], types: list[str]) -> Callable[..., int]:

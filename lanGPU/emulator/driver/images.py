@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from lanGPU.driverapi.images import ENTRY_PTX, ImageKind, image_kind, locate, parse_fatbin
-from lanGPU.emulator.config import COMPUTE_CAPABILITY
+from lanGPU.driverapi.images import ENTRY_ELF, ENTRY_PTX, ImageKind, image_kind, locate, parse_fatbin
+from lanGPU.driverapi.kernel_params import ELF_MAGIC
+from lanGPU.emulator.config import COMPUTE_CAPABILITY, tracing
+from lanGPU.emulator.cubin import CubinModule
 from lanGPU.emulator.driver.cabi import need
 from lanGPU.emulator.ptx import PtxModule, parse_module
 from lanGPU.emulator.results import INVALID_IMAGE, NO_BINARY_FOR_GPU, CuError
@@ -17,15 +19,24 @@ if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
     from lanGPU.emulator.memory import Allocation
 
+_PTX_ONLY: Final = "the emulated device runs PTX only (with --trace it records launches of machine code instead of running them)"
 _ARCH: Final = COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1]
 
 
 class LoadedImage:
-    """One PTX module; in a context its globals have memory."""
+    """One PTX module (in trace mode also a cubin); in a context its globals have memory."""
 
     def __init__(self, text: bytes) -> None:
+        """Raises CuError INVALID_IMAGE: a damaged cubin."""
         self.text = text
-        self.ptx: PtxModule = parse_module(text)
+        self.ptx: PtxModule | CubinModule
+        if text.startswith(ELF_MAGIC):
+            try:
+                self.ptx = CubinModule(text)
+            except ImageError as exc:
+                raise CuError(INVALID_IMAGE, str(exc)) from exc
+        else:
+            self.ptx = parse_module(text)
         self.globals: dict[str, Allocation] = {}
 
     def load(self, d: Driver, context: Context) -> None:
@@ -88,10 +99,18 @@ def ptx_of(image: bytes) -> bytes:
         if kind is ImageKind.PTX:
             return image.partition(b"\0")[0]
         if kind is ImageKind.CUBIN:
-            raise CuError(NO_BINARY_FOR_GPU, "the image is a cubin, machine code of an NVIDIA GPU; the emulated device runs PTX only")
-        entries = [entry for entry in parse_fatbin(image) if entry.kind == ENTRY_PTX]
+            if not tracing():
+                raise CuError(NO_BINARY_FOR_GPU, f"the image is a cubin, machine code of an NVIDIA GPU; {_PTX_ONLY}")
+            return image
+        found = parse_fatbin(image)
+        entries = [entry for entry in found if entry.kind == ENTRY_PTX]
+        if not entries and tracing():
+            # As the driver chooses: machine code of the same major version and the newest minor one that is not newer.
+            code = [e for e in found if e.kind == ENTRY_ELF and e.arch // 10 == _ARCH // 10 and e.arch <= _ARCH]
+            if code:
+                return max(code, key=lambda e: e.arch).payload()
         if not entries:
-            raise CuError(NO_BINARY_FOR_GPU, "the fatbin holds no PTX, only machine code of NVIDIA GPUs; the emulated device runs PTX only")
+            raise CuError(NO_BINARY_FOR_GPU, f"the fatbin holds no PTX, only machine code of NVIDIA GPUs; {_PTX_ONLY}")
         # The newest that the device's capability covers, else the oldest there is: the emulator decides by instruction.
         fitting = [entry for entry in entries if entry.arch <= _ARCH]
         best = max(fitting, key=lambda e: e.arch) if fitting else min(entries, key=lambda e: e.arch)

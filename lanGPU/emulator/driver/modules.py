@@ -17,6 +17,7 @@ from lanGPU.emulator.driver.registry import in_context
 from lanGPU.emulator.results import FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
+    from lanGPU.emulator.cubin import RecordedKernel
     from lanGPU.emulator.driver.state import Driver
     from lanGPU.emulator.ptx import CompiledKernel, KernelInfo
 
@@ -107,7 +108,7 @@ def function_of(d: Driver, module: Module, name: str) -> Function:
     return d.handles.get(handle, Function)
 
 
-def compile_function(function: Function) -> CompiledKernel:
+def compile_function(function: Function) -> CompiledKernel | RecordedKernel:
     """The compiled kernel; EmulatorUnsupportedError names what the emulator lacks."""
     if function.compiled is None:
         function.compiled = function.module.image.ptx.compile(function.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lanGPU.emulator.results import INVALID_HANDLE, CuError
 
 if TYPE_CHECKING:
+    from lanGPU.emulator.cubin import RecordedKernel
     from lanGPU.emulator.driver.capture import Capture
     from lanGPU.emulator.driver.images import LoadedImage
     from lanGPU.emulator.driver.nodes import Node
@@ -49,6 +50,10 @@ class HandleTable:
         if not isinstance(value, kind):
             raise CuError(error)
         return value
+
+    def peek(self, handle: int) -> Any:
+        """The object behind `handle`, or None."""
+        return self._objects.get(handle)
 
     def remove(self, handle: int) -> None:
         """Forgets `handle`; unknown ones are ignored."""
@@ -164,7 +169,7 @@ class Function:
     info: KernelInfo
     handle: int = 0
     kernel: Kernel | None = None
-    compiled: CompiledKernel | None = None
+    compiled: CompiledKernel | RecordedKernel | None = None
     max_dynamic_shared: int = -1
     """-1: what is left of 48 KiB beside the static part."""
     carveout: int = -1
