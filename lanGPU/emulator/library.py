@@ -22,11 +22,12 @@ from typing import Any, Final
 import platformdirs
 
 from lanGPU.driverapi.enums import ENUMS
+from lanGPU.driverapi.export_tables import PRIVATE_PREFIX, private_rows
 from lanGPU.driverapi.exports import PER_THREAD_SUFFIXES, export_names, resolve_symbol
 from lanGPU.driverapi.signatures import SIGNATURES
 from lanGPU.emulator.config import EmulatorConfig, trace_folder
 from lanGPU.emulator.driver import Driver, bodies, general
-from lanGPU.emulator.driver.registry import Body, entry_point, unsupported
+from lanGPU.emulator.driver.registry import PRIVATE_BODIES, Body, entry_point, unsupported
 from lanGPU.emulator.results import DEINITIALIZED
 from lanGPU.emulator.trace import Tracer
 from lanGPU.errors import ConfigError
@@ -46,6 +47,12 @@ _SMALL: Final = {"unsigned short": ctypes.c_uint16, "unsigned char": ctypes.c_ui
 _STREAM: Final = "CUstream"
 
 
+def entry_names() -> tuple[str, ...]:
+    """Every entry point: what is exported as the driver's, then the functions of private tables. All of them have slots, because all
+    may be called when the interpreter behind the callbacks is gone: libcudart does, at the process's end."""
+    return (*export_names(), *private_rows())
+
+
 class Library:
     """The loaded library: its file, its slots, and the driver behind them. It stays loaded until the process ends."""
 
@@ -55,7 +62,7 @@ class Library:
         folder = trace_folder()
         self._tracer = Tracer(folder, driver) if folder else None
         self.handle = ctypes.CDLL(str(path), mode=os.RTLD_NOW | ctypes.RTLD_GLOBAL)
-        self._names = export_names()
+        self._names = entry_names()
         self._callbacks: list[Any] = []
         """The slots hold bare addresses: these references keep the code behind them alive."""
         self._fill()
@@ -73,9 +80,18 @@ class Library:
         nameless = ctypes.CFUNCTYPE(ctypes.c_int)
         for index, name in enumerate(self._names):
             body = body_of(name, found)
-            callback = nameless(self._traced(name, unsupported(name))) if body is None else self._callback(name, body)
+            if name.startswith(PRIVATE_PREFIX):
+                callback = self._private_callback(name)
+            elif body is None:
+                callback = nameless(self._traced(name, unsupported(name)))
+            else:
+                callback = self._callback(name, body)
             self._callbacks.append(callback)
             slots[index] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+
+    def _private_callback(self, name: str) -> Any:
+        params = private_rows()[name].args
+        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(params))(entry_point(self.driver, PRIVATE_BODIES[name]))
 
     def _traced(self, name: str, function: Callable[..., int]) -> Callable[..., int]:
         return self._tracer.wrap(name, function) if self._tracer else function
@@ -138,7 +154,7 @@ def ensure() -> Path:
     Raises:
         ConfigError: the cache folder cannot be written.
     """
-    names = export_names()
+    names = entry_names()
     digest = hashlib.sha256("\n".join([jump_table.VERSION, str(DEINITIALIZED), *names]).encode()).hexdigest()[:16]
     folder = Path(platformdirs.user_cache_dir("langpu")) / "emulator" / digest
     path = folder / SONAME

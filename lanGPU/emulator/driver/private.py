@@ -7,16 +7,17 @@ import logging
 import os
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
-from lanGPU.driverapi.export_tables import BY_ID, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check, private_rows
+from lanGPU.driverapi.export_tables import BY_ID, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check
 from lanGPU.emulator.config import DRIVER_VERSION
+from lanGPU.emulator.driver import general
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u32, put_u64
 from lanGPU.emulator.driver.contexts import create_context, primary_of
 from lanGPU.emulator.driver.modules import module_load_data
 from lanGPU.emulator.driver.objects import Context
-from lanGPU.emulator.driver.registry import PRIVATE_BODIES, entry_point, initialized, plain
+from lanGPU.emulator.driver.registry import initialized, plain
 from lanGPU.emulator.results import INVALID_CONTEXT, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
@@ -35,9 +36,8 @@ class _Tables:
     def __init__(self) -> None:
         self._lock = Lock()
         self._tables: dict[bytes, ctypes.Array[ctypes.c_uint64]] = {}
-        self._functions: dict[str, Any] = {}
 
-    def address(self, d: Driver, table_id: bytes) -> int:
+    def address(self, table_id: bytes) -> int:
         """Where the table lies; 0 if there is none of this id."""
         spec = BY_ID.get(table_id)
         if spec is None:
@@ -48,19 +48,15 @@ class _Tables:
                 words = self._tables[table_id] = (ctypes.c_uint64 * spec.slots)()
                 for slot in range(spec.slots):
                     found = spec.functions.get(slot)
-                    words[slot] = self.function(d, found.symbol if found else UNNAMED)
+                    words[slot] = self.function(found.symbol if found else UNNAMED)
                 if spec.sized:
                     words[0] = spec.bytes
             return ctypes.addressof(words)
 
-    def function(self, d: Driver, symbol: str) -> int:
+    @staticmethod
+    def function(symbol: str) -> int:
         """Address of a private function as C calls it."""
-        callback = self._functions.get(symbol)
-        if callback is None:
-            params = private_rows()[symbol].args
-            kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(params))
-            callback = self._functions[symbol] = kind(entry_point(d, PRIVATE_BODIES[symbol]))
-        return ctypes.cast(callback, ctypes.c_void_p).value or 0
+        return general.entry_address(symbol)
 
 
 _tables: Final = _Tables()
@@ -69,7 +65,7 @@ _tables: Final = _Tables()
 @plain("cuGetExportTable")
 def get_export_table(d: Driver, table: int, table_id: int) -> int | None:
     need(table)
-    address = _tables.address(d, get_bytes(need(table_id), 16))
+    address = _tables.address(get_bytes(need(table_id), 16))
     put_u64(table, address)
     return None if address else NOT_FOUND
 
@@ -185,9 +181,9 @@ def check(d: Driver, version: int, seconds: int, result: int) -> None:
     """See `driver_check`; it is made over addresses of this process."""
     tables = {spec.name: spec.id for spec in BY_ID.values()}
     where = CheckAddresses(
-        _tables.address(d, tables["cudart"]),
-        _tables.address(d, tables["driver_check"]),
-        _tables.function(d, "langpu_driver_check_answer"),
+        _tables.address(tables["cudart"]),
+        _tables.address(tables["driver_check"]),
+        _tables.function("langpu_driver_check_answer"),
     )
     devices = [
         CheckedDevice(
