@@ -1,0 +1,70 @@
+"""Finds nvcc and builds the programs under programs/; a program's first lines say how: `// build: OPTIONS`, `// run: NAME=VALUE ...`."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+ARCHITECTURE: Final = "compute_75"
+"""A virtual architecture, the lowest of CUDA 13: the program carries PTX and no cubin."""
+BUILD_TIMEOUT_S: Final = 300.0
+DIRECTIVE: Final = re.compile(r"^// (build|run|device): (.*)$")
+
+
+def find_nvcc() -> Path | None:
+    """nvcc in PATH, else in CUDA_HOME or CUDA_PATH, else where CUDA's own packages put it."""
+    if found := shutil.which("nvcc"):
+        return Path(found)
+    homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    homes += sorted(Path("/usr/local").glob("cuda*"), reverse=True) + [Path("/opt/cuda")]
+    return next((home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()), None)
+
+
+def toolkit_libraries(nvcc: Path) -> Path:
+    """The folder with libcudart.so of nvcc's toolkit."""
+    home = nvcc.resolve().parent.parent
+    candidates = [home / "lib64", *home.glob("targets/*/lib"), home / "lib"]
+    if which := shutil.which("nvcc"):  # a script that calls the real one elsewhere
+        candidates += [Path(which).parent.parent / "lib64", Path(which).parent.parent / "cuda" / "lib64"]
+    return next((folder for folder in candidates if (folder / "libcudart.so").exists()), candidates[0])
+
+
+@dataclass(frozen=True)
+class Program:
+    """A source file and what its directives ask for."""
+
+    source: Path
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.source.stem
+
+
+def read_program(source: Path) -> Program:
+    """The directives in a source file's first lines."""
+    options: list[str] = []
+    environment: dict[str, str] = {}
+    for line in source.read_text().splitlines():
+        match = DIRECTIVE.match(line)
+        if match is None:
+            break
+        if match[1] == "build":
+            options += match[2].split()
+        elif match[1] == "run":
+            environment.update(word.split("=", 1) for word in match[2].split())  # type: ignore[arg-type]
+    return Program(source, tuple(options), environment)
+
+
+def build(nvcc: Path, source: Path, target: Path, *options: str) -> Path:
+    """Compiles `source`; AssertionError with the compiler's words when that fails."""
+    architecture = [] if any(option.startswith(("-arch", "-gencode")) for option in options) else [f"-arch={ARCHITECTURE}"]
+    command = [str(nvcc), "-std=c++17", *architecture, str(source), "-o", str(target), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return target

@@ -1,0 +1,40 @@
+"""Programs built by nvcc for a virtual architecture, run through `langpu run` on an emulated device; each checks its own numbers and says ok."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.native.build import PROGRAMS, build, read_program
+from tests.helpers.server import ServerProcess
+
+RUN_TIMEOUT_S = 100
+WAITING: dict[str, str] = {}
+"""Programs that cannot pass yet, with the reason."""
+SOURCES = sorted(PROGRAMS.glob("*.cu"))
+
+
+def cases() -> list[object]:
+    """One case for each program; strictly expected to fail where it must."""
+    marks = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in WAITING.items()}
+    return [pytest.param(source, id=source.stem, marks=[marks[source.stem]] if source.stem in marks else []) for source in SOURCES]
+
+
+def run_remotely(server: ServerProcess, program: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The program under `langpu run` against `server`."""
+    command = [sys.executable, "-m", "lanGPU.cli.main", "run", "--host", f"{server.host}:{server.port}", "--", str(program), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("source", cases())
+def test_a_native_program_computes_what_it_should(source: Path, nvcc: Path, built: Path, request: pytest.FixtureRequest) -> None:
+    program = read_program(source)
+    server = request.getfixturevalue("server_of_two" if "LANGPU_EMULATE_DEVICES" in program.environment else "server")
+    done = run_remotely(server, build(nvcc, source, built / program.name, *program.options), **program.environment)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ok"]), f"{done.stdout}\n{done.stderr}"
