@@ -85,13 +85,21 @@ TABLES: Final = (
     ),
     _table("context_checks", "263e8860-7cd2-6143-92f6-bbd5006dfa7e", 4, {2: ("check", "context", "result", "pointer"), 3: ("fine",)}),
     _table("driver_check", "d4082055-bde6-704b-8d34-ba123c66e1f2", 3, {1: ("answer", "version", "seconds", "result")}),
-    _table("cudart13", "21318c60-9714-3248-8ca6-41ff7324c8f2", 16, {}),
+    _table(
+        "contexts",
+        "21318c60-9714-3248-8ca6-41ff7324c8f2",
+        64,
+        {4: ("key", "context", "result"), 39: ("stream_id", "context", "stream", "result"), 51: ("stream", "context", "stream", "result")},
+    ),
+    _table("modules", "6e163fbe-b958-444d-835c-e182aff1991e", 64, {7: ("functions", "context", "module", "callback", "user")}),
     _table("context_create", "0ca50b8c-1004-929a-89a7-d0df10e77286", 2, {1: ("create", "context", "flags", "device")}),
     _table("heap", "195bcbf4-d67d-024a-acc5-1d29cea631ae", 3, {}),
     _table("device_attributes", "b10541e1-f7c7-c74a-9f64-f223be99f1e2", 26, {}),
 )
 """Every table that is offered. An unknown identifier is CUDA_ERROR_NOT_FOUND, which libcudart takes for an older driver."""
 
+ITERATED: Final = 1
+"""What the functions of `modules` that call back for everything answer where they did: no CUresult. cuFFT finds its kernels so."""
 BY_ID: Final = {table.id: table for table in TABLES}
 UNNAMED: Final = f"{PRIVATE_PREFIX}unnamed_slot"
 """What slots without a name point to."""

@@ -85,19 +85,28 @@ def enumerate_functions(call: Call, out: int, count_word: int, owner: int) -> St
     need_pointer(out)
     if not count or count > MAX_HANDLES // 4:
         return CUDA_ERROR_INVALID_VALUE
-    offer = _Offer(call, count)
-    result, outputs = yield from _ask(call.row.name, [offer], (offer.data, count, owner))
+    result, found = yield from functions_of(call, call.row.name, owner, count)
     if result:
         return result
-    prefix = "cuFunc" if call.row.name == "cuModuleEnumerateFunctions" else "cuKernel"
-    for handle in offer.settle(outputs[: 8 * count]):
+    yield WriteMemory(out, b"".join(handle.to_bytes(8, "little") for handle in found))
+    return CUDA_SUCCESS
+
+
+def functions_of(call: Call, row: str, owner: int, count: int) -> Part[tuple[int, tuple[int, ...]]]:
+    """(CUresult, handles) of up to `count` functions of a module, or kernels of a library, each ready for launches."""
+    offer = _Offer(call, count)
+    result, outputs = yield from _ask(row, [offer], (offer.data, count, owner))
+    if result:
+        return result, ()
+    found = offer.settle(outputs[: 8 * count])
+    prefix = "cuFunc" if row == "cuModuleEnumerateFunctions" else "cuKernel"
+    for handle in found:
         if handle and handle not in call.state.functions:
             result = yield from _describe(call, handle, owner, prefix)
             if result:
-                return result
+                return result, ()
             call.state.children.add(owner, f"\0{handle:x}", handle)
-    yield WriteMemory(out, outputs[: 8 * count])
-    return CUDA_SUCCESS
+    return CUDA_SUCCESS, found
 
 
 # --- graph nodes ---------------------------------------------------------------------------------------------------------

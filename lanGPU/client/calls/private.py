@@ -7,9 +7,10 @@ that cannot know.
 import struct
 from collections.abc import Callable
 
+from lanGPU.client.calls.arrays import functions_of
 from lanGPU.client.calls.contexts import create, name_primary
 from lanGPU.client.calls.devices import need_device, need_pointer, write_i32, write_u64
-from lanGPU.client.calls.effects import CallError, Connect, Part, ReadMemory, Steps, Syscall, WriteMemory
+from lanGPU.client.calls.effects import CallError, CallProgram, Connect, Part, ReadMemory, Request, Steps, Syscall, WriteMemory
 from lanGPU.client.calls.images import read_image
 from lanGPU.client.calls.modules import load_plain
 from lanGPU.client.calls.registry import client_call
@@ -23,11 +24,12 @@ from lanGPU.constants import (
     CUDA_SUCCESS,
 )
 from lanGPU.driverapi.enums import ENUMS
-from lanGPU.driverapi.export_tables import BY_ID, TABLES, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check
+from lanGPU.driverapi.export_tables import BY_ID, ITERATED, TABLES, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check
 
 _ATTRIBUTE = ENUMS["CUdevice_attribute"]
 _ROOM_BYTES = 4096
 """Where the tables and the tools' buffers lie: a few hundred words."""
+_MAX_FUNCTIONS = 65536
 _CHECK = "langpu_driver_check_answer"
 
 
@@ -130,6 +132,51 @@ def context_check(call: Call, context: int, result: int, pointer: int) -> Steps:
     yield write_i32(result, 0)
     yield write_u64(pointer, 0)
     return CUDA_SUCCESS
+
+
+# --- contexts, their streams, modules --------------------------------------------------------------------------------------
+@client_call("langpu_contexts_key")
+def context_key(call: Call, context: int, result: int) -> Steps:
+    """A number of the context's own."""
+    need_pointer(result)
+    yield write_u64(result, call.state.contexts[_context(call, context)].id)
+    return CUDA_SUCCESS
+
+
+@client_call("langpu_contexts_stream")
+def context_stream(call: Call, context: int, stream: int, result: int) -> Steps:
+    """Some name of the stream that the next function takes: its handle serves, 1 for the default stream."""
+    need_pointer(result)
+    _context(call, context)
+    yield write_u64(result, stream or 1)
+    return CUDA_SUCCESS
+
+
+@client_call("langpu_contexts_stream_id")
+def context_stream_id(call: Call, context: int, stream: int, result: int) -> Steps:
+    """A number of the stream's own."""
+    need_pointer(result)
+    _context(call, context)
+    reply = yield Request("cuStreamGetId", (stream, 8), 0)
+    if not reply.result:
+        yield WriteMemory(result, reply.outputs[:8])
+    return int(reply.result)
+
+
+@client_call("langpu_modules_functions")
+def module_functions(call: Call, context: int, module: int, callback: int, user: int) -> Steps:
+    """Calls ``callback(user, function, module)`` for every function; 1 is its success."""
+    need_pointer(callback)
+    reply = yield Request("cuModuleGetFunctionCount", (4, module), 0)
+    if reply.result:
+        return 0
+    count = int.from_bytes(reply.outputs[:4], "little")
+    if not 0 < count <= _MAX_FUNCTIONS:
+        return 0
+    result, found = yield from functions_of(call, "cuModuleEnumerateFunctions", module, count)
+    for function in found if not result else ():
+        yield CallProgram(callback, (user, function, module))
+    return ITERATED if not result else 0
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------------

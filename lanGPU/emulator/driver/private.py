@@ -10,15 +10,15 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
-from lanGPU.driverapi.export_tables import BY_ID, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check
+from lanGPU.driverapi.export_tables import BY_ID, ITERATED, TOOLS_BUFFER_BYTES, UNNAMED, CheckAddresses, CheckedDevice, driver_check
 from lanGPU.emulator.config import DRIVER_VERSION
 from lanGPU.emulator.driver import general
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u32, put_u64
 from lanGPU.emulator.driver.contexts import create_context, primary_of
-from lanGPU.emulator.driver.modules import module_load_data
-from lanGPU.emulator.driver.objects import Context
+from lanGPU.emulator.driver.modules import function_of, module_load_data
+from lanGPU.emulator.driver.objects import Context, Module
 from lanGPU.emulator.driver.registry import initialized, plain
-from lanGPU.emulator.results import INVALID_CONTEXT, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, CuError
+from lanGPU.emulator.results import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE: Final = ENUMS["CUdevice_attribute"]
+_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _MAX_STORED: Final = 4096
 """Entries of one context's storage: each runtime library keeps one or two."""
 
@@ -125,6 +126,33 @@ def context_check(d: Driver, context: int, result: int, pointer: int) -> None:
 @plain("langpu_context_checks_fine")
 def context_fine(d: Driver) -> None:
     """Nothing is wrong with any context."""
+
+
+# --- contexts and their streams ------------------------------------------------------------------------------------------
+@initialized("langpu_contexts_key")
+def context_key(d: Driver, context: int, result: int) -> None:
+    put_u64(need(result), d.context(context).id)
+
+
+@initialized("langpu_contexts_stream")
+def context_stream(d: Driver, context: int, stream: int, result: int) -> None:
+    """Some name of the stream that the next function takes: its handle serves."""
+    put_u64(need(result), d.stream(d.context(context), stream).handle)
+
+
+@initialized("langpu_contexts_stream_id")
+def context_stream_id(d: Driver, context: int, stream: int, result: int) -> None:
+    put_u64(need(result), d.stream(d.context(context), stream).id)
+
+
+@initialized("langpu_modules_functions")
+def module_functions(d: Driver, context: int, module: int, callback: int, user: int) -> int:
+    """Calls ``callback(user, function, module)`` for every function."""
+    found = d.handles.get(module, Module, INVALID_HANDLE)
+    call = _CALLBACK(need(callback))
+    for name in list(found.image.ptx.kernels):
+        call(user, function_of(d, found, name).handle, module)
+    return ITERATED
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------------
