@@ -1,7 +1,7 @@
 """Trace mode: every driver call that reaches the emulated driver, as lines of JSON in one file per process.
 
-What differs from one run to the next has names of its own: objects are called by kind and order of appearance (``stream1``), device
-memory likewise (``mem2+0x100``), addresses of the host are just ``host``. So the traces of two runs of a program can be compared
+What differs from one run to the next has names of its own: objects are called by kind and order of appearance (``stream#1``), device
+memory likewise (``mem#2+0x100``), addresses of the host are just ``host``. So the traces of two runs of a program can be compared
 (`tools/trace_diff.py`), be it in its own process or behind a network. Bytes that a call reads stand there as length and hash.
 """
 
@@ -97,7 +97,7 @@ class Tracer:
     # --- names -------------------------------------------------------------------------------------------------------------
     def _new_name(self, kind: str) -> str:
         self._counts[kind] = number = self._counts.get(kind, 0) + 1
-        return f"{kind}{number}"
+        return f"{kind}#{number}"
 
     def name(self, value: int) -> str | None:
         """What a 64-bit word is called if it is a handle or lies in device memory."""
