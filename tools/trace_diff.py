@@ -1,4 +1,4 @@
-"""Run a program on the emulated device locally (twice) and through a server, and compare the driver calls that arrive.
+"""Run a program on the emulated device locally and through a server (twice each), and compare the driver calls that arrive.
 
 python tools/trace_diff.py -- PROGRAM [ARGUMENT]...      run both, compare, exit 1 where they differ
 python tools/trace_diff.py --compare LOCAL REMOTE        compare two traces that exist
@@ -214,17 +214,17 @@ def masked(value: Any, one: Any, other: Any) -> Any:
     return "*"
 
 
-def compare(local: Path, remote: Path, again: Path | None = None) -> tuple[list[str], int]:
+def compare(local: list[Path], remote: list[Path]) -> tuple[list[str], int]:
     """Differences as a unified diff (empty where there are none) and the number of calls compared.
 
-    `again`, a second local run, tells what is not the same from run to run anyway.
+    A second trace of a side tells what is not the same from run to run anyway.
     """
-    here, there = normalised(read(local)), normalised(read(remote))
-    if again is not None:
-        second = normalised(read(again))
-        if [e["call"] for e in here] == [e["call"] for e in second] == [e["call"] for e in there]:
-            there = [masked(*entries) for entries in zip(there, here, second, strict=True)]
-            here = [masked(one, one, other) for one, other in zip(here, second, strict=True)]
+    sides = [[normalised(read(path)) for path in paths] for paths in (local, remote)]
+    here, there = sides[0][0], sides[1][0]
+    if len({tuple(e["call"] for e in run) for side in sides for run in side}) == 1:
+        for side in sides:
+            here = [masked(*entries) for entries in zip(here, side[0], side[-1], strict=True)]
+            there = [masked(*entries) for entries in zip(there, side[0], side[-1], strict=True)]
     lines = [_line(e) for e in here], [_line(e) for e in there]
     return list(difflib.unified_diff(*lines, "local", "remote", lineterm="", n=2)), len(here)
 
@@ -273,16 +273,17 @@ def main() -> int:
     parser.add_argument("program", nargs="*")
     options = parser.parse_args()
     if options.compare:
-        found, count = compare(*options.compare)
+        found, count = compare(options.compare[:1], options.compare[1:])
     elif options.program:
         with tempfile.TemporaryDirectory(prefix="langpu-trace-") as temporary:
             base = options.keep or Path(temporary)
-            codes = [run_local(options.program, base / "local"), run_local(options.program, base / "again")]
-            codes.append(run_remote(options.program, base / "remote"))
+            folders = {name: base / name for name in ("local", "local-2", "remote", "remote-2")}
+            codes = [(run_local if name.startswith("local") else run_remote)(options.program, folder) for name, folder in folders.items()]
             if len(set(codes)) > 1:
-                print(f"trace_diff: the program ended with {codes[0]} and {codes[1]} locally and with {codes[2]} remotely")
+                print(f"trace_diff: the program ended with {codes[0]}, {codes[1]} locally and with {codes[2]}, {codes[3]} remotely")
                 return 1
-            found, count = compare(*(largest(base / name) for name in ("local", "remote", "again")))
+            traces = [largest(folder) for folder in folders.values()]
+            found, count = compare(traces[:2], traces[2:])
     else:
         parser.error("name a program, or two traces with --compare")
     print("\n".join(found) if found else f"trace_diff: the same calls ({count} compared)")
