@@ -38,6 +38,12 @@ MAX_CSTRING_BYTES: Final = 4096
 """Longest C string argument, its NUL included (mangled C++ kernel names reach about 2,000)."""
 MAX_KERNEL_PARAMS_BYTES: Final = 32764
 """Kernel parameters of one launch (CUDA C++ Programming Guide, function parameters, sm_70 and later)."""
+LAUNCH_GRID: Final = (2**31 - 1, 65535, 65535)
+LAUNCH_BLOCK: Final = (1024, 1024, 64)
+LAUNCH_THREADS: Final = 1024
+LAUNCH_SHARED_BYTES: Final = 48 << 10
+"""What every device allows a launch (CUDA C++ Programming Guide, technical specifications per compute capability), and dynamic shared
+memory without CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES. A launch beyond is not posted but waited for."""
 
 # --- time ---------------------------------------------------------------------------------------------------------
 CONNECT_TIMEOUT_S: Final = 10.0

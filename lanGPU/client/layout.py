@@ -125,9 +125,11 @@ AGENT_HANDLE_BASE: Final = MAX_HANDLES // 2
 
 # --- kernel parameter layouts ------------------------------------------------------------------------------------------
 FUNCTIONS: Final = FREE_HANDLES + 4 * MAX_HANDLES
-FUNCTION_BYTES: Final = 16
-"""Per handle index: u32 number of parameters + 1 (0: not a function), u32 bytes of the packed buffer, u32 index of the first entry
-in PARAMS, u32 generation. Writer: agent, before the program learns the handle."""
+FUNCTION_BYTES: Final = 24
+FUNCTION_SHARED: Final = 16
+"""Per handle index: u32 number of parameters + 1 (0: not a function), u32 bytes of the packed buffer, u32 index of the first entry in
+PARAMS, u32 generation (writer: agent, before the program learns the handle); at FUNCTION_SHARED, u32 dynamic shared memory with which a
+launch was accepted (writers: agent, as 0; shim), u32 0."""
 PARAMS: Final = FUNCTIONS + FUNCTION_BYTES * MAX_HANDLES
 """Pairs (u32 offset, u32 size in bytes); equal layouts share entries."""
 PARAMS_CAPACITY: Final = 1 << 20

@@ -245,6 +245,7 @@ class Ring:
         self._u32[word + 1] = packed_bytes
         self._u32[word + 2] = at
         self._u32[word + 3] = generation
+        self._u32[word + lay.FUNCTION_SHARED // 4] = 0
         self._u32[word] = len(params) + 1
         return True
 

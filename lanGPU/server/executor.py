@@ -7,7 +7,7 @@ import ctypes
 import logging
 import mmap
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, MAX_HANDLES, MAX_THREADS
@@ -236,6 +236,11 @@ class MachineExecutor:
         deferred = int(state.deferred_api), int(state.deferred_result)
         state.deferred_api = state.deferred_result = 0
         return deferred
+
+    def forgive(self, results: Container[int]) -> None:
+        """A remembered failure with one of these CUresults is not reported any more."""
+        if int(self._state.deferred_result) in results:
+            self.take_deferred()
 
     def failures(self) -> list[tuple[int, int]]:
         """(api_id, CUresult) of posted calls that failed since the last call."""

@@ -4,7 +4,7 @@ An executor carries out whole records from the start of a buffer until it meets 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -86,6 +86,9 @@ class Executor(Protocol):
 
     def take_deferred(self) -> tuple[int, int] | None:
         """(api_id, CUresult) that the next successful reply would report; forgotten, because the caller reports it itself."""
+
+    def forgive(self, results: Container[int]) -> None:
+        """A remembered failure with one of these CUresults is not reported any more."""
 
     def failures(self) -> list[tuple[int, int]]:
         """(api_id, CUresult) of posted calls that failed since the last call."""
@@ -202,6 +205,10 @@ class ReferenceExecutor:
     def take_deferred(self) -> tuple[int, int] | None:
         deferred, self._deferred = self._deferred, None
         return deferred
+
+    def forgive(self, results: Container[int]) -> None:
+        if self._deferred is not None and self._deferred[1] in results:
+            self._deferred = None
 
     def failures(self) -> list[tuple[int, int]]:
         failed, self._failures = self._failures, []

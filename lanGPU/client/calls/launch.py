@@ -1,5 +1,6 @@
 """Launches that hold more than plain arguments, and the packing of kernel parameters."""
 
+import math
 import struct
 
 from lanGPU.client.calls.devices import need_pointer, write_i32
@@ -11,6 +12,10 @@ from lanGPU.constants import (
     CUDA_ERROR_INVALID_VALUE,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_SUCCESS,
+    LAUNCH_BLOCK,
+    LAUNCH_GRID,
+    LAUNCH_SHARED_BYTES,
+    LAUNCH_THREADS,
     MAX_KERNEL_PARAMS_BYTES,
 )
 from lanGPU.driverapi.structs import LAUNCH_ATTRIBUTE, LAUNCH_CONFIG
@@ -23,6 +28,9 @@ ATTRIBUTE_COOPERATIVE = 2
 _ATTRIBUTES = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18})
 """CUlaunchAttributeID that hold numbers, device addresses or events; 13 (device-updatable node) is written by the driver."""
 _MAX_ATTRIBUTES = 64
+_SIZES = ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
+_MAX_ACCEPTED = 4096
+"""Launches remembered as accepted; a program has some dozen such kernels and sizes."""
 
 
 def pack_extra(extra: int) -> Part[bytes]:
@@ -95,12 +103,33 @@ def read_config(address: int) -> Part[bytes]:
     return bytes(config) + bytes(data)
 
 
+def send(call: Call, config: bytes, function: int, packed: bytes | None, *, cooperative: bool = False) -> Steps:
+    """Post a launch; one that may well be refused (sizes that not all devices allow, too many blocks for a cooperative one) waits for its
+    result, once: a program tests each launch with what it returns."""
+    sizes = tuple(LAUNCH_CONFIG.get(config, name) for name in _SIZES)
+    grid, block, shared = sizes[:3], sizes[3:6], sizes[6]
+    odd = not all(0 < size <= limit for size, limit in zip((*grid, *block), (*LAUNCH_GRID, *LAUNCH_BLOCK), strict=True))
+    odd = odd or math.prod(block) > LAUNCH_THREADS or shared > LAUNCH_SHARED_BYTES
+    key = (function, cooperative, *sizes)
+    accepted = call.state.accepted_launches
+    values = (config, function, packed, 0)
+    if not (odd or cooperative) or key in accepted:
+        return int((yield Post("cuLaunchKernelEx", values)))
+    reply = yield Request("cuLaunchKernelEx", values, 0)
+    if reply.result == CUDA_SUCCESS:
+        if len(accepted) >= _MAX_ACCEPTED:
+            accepted.clear()
+        accepted.add(key)
+    return int(reply.result)
+
+
 @client_call("cuLaunchKernelEx")
 def launch_kernel_ex(call: Call, config: int, function: int, params: int, extra: int) -> Steps:
     """Attributes that hold pointers of the program's are not supported."""
     data = yield from read_config(config)
     packed = yield from pack(call, function, params, extra)
-    return int((yield Post("cuLaunchKernelEx", (data, function, packed, 0))))
+    kinds = [LAUNCH_ATTRIBUTE.get(data, "id", at) for at in range(LAUNCH_CONFIG.size, len(data), LAUNCH_ATTRIBUTE.size)]
+    return (yield from send(call, data, function, packed, cooperative=ATTRIBUTE_COOPERATIVE in kinds))
 
 
 @client_call("cuLaunchCooperativeKernel")
@@ -108,10 +137,10 @@ def launch_cooperative_kernel(call: Call, function: int, *args: int) -> Steps:
     """cuLaunchKernelEx with CU_LAUNCH_ATTRIBUTE_COOPERATIVE."""
     *dims, shared, stream, params = args
     packed = yield from pack(call, function, params, 0)
-    names = ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ")
-    config = LAUNCH_CONFIG.pack(**dict(zip(names, map(u32, dims), strict=True)), sharedMemBytes=u32(shared), hStream=stream, numAttrs=1)
+    sizes = dict(zip(_SIZES, map(u32, (*dims, shared)), strict=True))
+    config = LAUNCH_CONFIG.pack(**sizes, hStream=stream, numAttrs=1)
     attribute = LAUNCH_ATTRIBUTE.pack(**{"id": ATTRIBUTE_COOPERATIVE, "value[0]": 1})
-    return int((yield Post("cuLaunchKernelEx", (config + attribute, function, packed, 0))))
+    return (yield from send(call, config + attribute, function, packed, cooperative=True))
 
 
 @client_call("cuOccupancyMaxActiveClusters", "cuOccupancyMaxPotentialClusterSize")

@@ -223,6 +223,8 @@ class SessionState:
         self.primaries: dict[int, Primary] = {}
         self.names = HandleNames()
         self.functions: dict[int, Function] = {}
+        self.accepted_launches: set[tuple[int, ...]] = set()
+        """(function, cooperative, sizes) of launches that were waited for and not refused."""
         self.children = Children()
         self.host = RangeMap()
         self.strings: dict[bytes, int] = {}

@@ -2,7 +2,7 @@
 
 from lanGPU.client import layout as lay
 from lanGPU.client.shim_ir import place as pl
-from lanGPU.client.shim_ir.encode import USE_AGENT
+from lanGPU.client.shim_ir.encode import DOUBTFUL_LAUNCH, TOTAL_DOUBTFUL, TOTALS, USE_AGENT
 from lanGPU.client.shim_ir.questions import CAPTURE_BEGINS
 from lanGPU.client.shim_ir.slots import NO_SLOT
 from lanGPU.constants import (
@@ -37,15 +37,20 @@ def tables(descriptors: bytes, symbols: bytes) -> str:
 
 
 def carry() -> str:
-    """``carry(page, base, number, desc, args, flags, wait) -> i32``: a call as a record; USE_AGENT if that cannot be."""
+    """``carry(page, base, number, desc, args, flags, wait) -> i32``: a call as a record; USE_AGENT if that cannot be.
+
+    What is doubtful is waited for anyway.
+    """
     f = Function("internal i32 @carry(ptr %page, ptr %base, i32 %number, ptr %desc, ptr %args, i16 %flags, i1 %wait)", "nounwind noinline")
-    lengths, totals, aux = f.array("i64", MAX_ARGS), f.array("i64", 3), f.array("i64", 4)
+    lengths, totals, aux = f.array("i64", MAX_ARGS), f.array("i64", TOTALS), f.array("i64", 4)
     status = f.call("i32", "measure", "ptr %base", "ptr %desc", "ptr %args", f"ptr {lengths}", f"ptr {totals}", f"ptr {aux}")
     with f.when(f.cmp("ne", status, 0, "i32")):
         f.ret("i32", status)
+    doubtful = f.cmp("ne", f.load("i64", totals, TOTAL_DOUBTFUL), 0)
+    wait = f.either("%wait", doubtful)
     slot = f.at("%base", f.add(lay.SLOTS, f.mul(f.zext("%number", "i32"), lay.SLOT_BYTES)))
     token, seen = f.var("i32", 0), f.var("i32", 0)
-    with f.when("%wait"):
+    with f.when(wait):
         following = f.add(f.load("i32", slot, lay.SLOT_TOKEN), 1, "i32")
         # Bit 31 is the agent's own; 0 says "no reply".
         following = f.land(following, 0x7FFF_FFFF, "i32")
@@ -65,23 +70,23 @@ def carry() -> str:
         f.ret("i32", f.call("i32", "ended", "ptr %base"))
     head = f.load("i64", "%base", lay.HEAD)
     out = f.at("%base", f.add(lay.RING, f.land(head, lay.RING_BYTES - 1)))
-    reply_flag = f.select("%wait", "i16", FLAG_REPLY, 0)
+    reply_flag = f.select(wait, "i16", FLAG_REPLY, 0)
     flags = f.bin("or", "i16", "%flags", reply_flag)
     numbers = ("i32 %number", f"i32 {f.get(token)}", f"i16 {flags}")
     status = f.call("i32", "encode", *common, f"ptr {totals}", f"ptr {aux}", f"ptr {out}", *numbers)
     with f.when(f.cmp("ne", status, 0, "i32")):
         f.call("void", "unlock", "ptr %base")
         f.ret("i32", status)
-    with f.unless("%wait"), f.when(named):
+    with f.unless(wait), f.when(named):
         # Names go to the caller before anybody can see the record's effects; freed ones may be given again right behind it.
         f.call("void", "names", *common, f"i64 {int(ArgKind.HANDLE_OUT)}", "i1 true")
         give_back(ArgKind.HANDLE_DESTROY)
-    counter = f.select("%wait", "i64", lay.COUNT_SYNC, lay.COUNT_POSTED)
+    counter = f.select(wait, "i64", lay.COUNT_SYNC, lay.COUNT_POSTED)
     f.store("i64", f.add(f.load("i64", "%base", counter), 1), "%base", counter)
     f.store_atomic("i64", f.add(head, size), "%base", lay.HEAD)
     f.call("void", "unlock", "ptr %base")
     f.call("void", "doorbell", "ptr %base")
-    with f.unless("%wait"):
+    with f.unless(wait):
         f.ret("i32", CUDA_SUCCESS)
     result = f.var("i32")
     answered = f.call("i1", "wait", "ptr %page", "ptr %base", f"ptr {slot}", f"i32 {f.get(seen)}")
@@ -105,6 +110,9 @@ def carry() -> str:
             f.set(result, CUDA_ERROR_UNKNOWN)
             with f.when(f.cmp("sge", outcome, 0)):
                 f.set(result, f.trunc(outcome))
+    launch = f.cmp("eq", f.load("i64", totals, TOTAL_DOUBTFUL), DOUBTFUL_LAUNCH)
+    with f.when(f.both(launch, f.cmp("eq", f.get(result), 0, "i32"))):
+        f.call("void", "accepted", "ptr %base", "ptr %args")
     with f.unless(named):
         f.ret("i32", f.get(result))
     success = f.cmp("eq", f.get(result), 0, "i32")

@@ -10,6 +10,10 @@ from lanGPU.constants import (
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY,
     INLINE_MAX_BYTES,
+    LAUNCH_BLOCK,
+    LAUNCH_GRID,
+    LAUNCH_SHARED_BYTES,
+    LAUNCH_THREADS,
     MAX_CSTRING_BYTES,
     MAX_HANDLES,
     MAX_KERNEL_PARAMS_BYTES,
@@ -35,6 +39,13 @@ USE_AGENT = -1
 # How kernel parameters arrive, in the call's scratch area.
 AUX_SOURCE, AUX_MODE, AUX_FIRST, AUX_COUNT = 0, 8, 16, 24
 MODE_NONE, MODE_PARAMS, MODE_BUFFER = 0, 1, 2
+
+TOTALS = 4
+TOTAL_DOUBTFUL = 24
+DOUBTFUL, DOUBTFUL_LAUNCH = 1, 2
+"""Of `measure`'s totals: a call that may well be refused (odd sizes, null pointers to copy between), so that its result is waited for."""
+LAUNCH_PARAMS = 9
+"""Where cuLaunchKernel has its kernelParams; words 1 to 7 are grid, block and dynamic shared memory."""
 
 
 def _argument(f: Function, index: str) -> str:
@@ -81,7 +92,7 @@ def measure() -> str:
     """``measure(base, desc, args, lengths, totals, aux) -> i32``: 0, a CUresult, or USE_AGENT.
 
     `lengths`: i64 for each argument (NULL for a null pointer); `totals`: bytes of the record, bytes of the reply,
-    1 if the call makes or ends a handle.
+    1 if the call makes or ends a handle, DOUBTFUL if the driver may well refuse it.
     """
     f = Function("internal i32 @measure(ptr %base, ptr %desc, ptr %args, ptr %lengths, ptr %totals, ptr %aux)", "nounwind")
     count = f.zext(f.load("i8", "%desc", 2), "i8")
@@ -89,6 +100,8 @@ def measure() -> str:
     reply = f.var("i64", REPLY_HEADER.size)
     kernel = f.var("i64", 0)
     named = f.var("i64", 0)
+    copies = f.var("i64", 0)
+    f.store("i64", 0, "%totals", TOTAL_DOUBTFUL)
     with f.count(count) as i:
         entry = _argument(f, i)
         kind = f.zext(f.load("i8", entry), "i8")
@@ -96,12 +109,18 @@ def measure() -> str:
         place = f.at("%lengths", f.mul(i, 8))
         with f.when(f.cmp("eq", kind, ArgKind.HANDLE)), f.when(f.cmp("eq", f.load("i8", entry, 1), HandleType.FUNCTION, "i8")):
             f.set(kernel, value)
+        with f.when(f.cmp("eq", kind, ArgKind.DPTR)):
+            f.set(copies, 1)
+            with f.when(f.cmp("eq", value, 0)):
+                f.store("i64", DOUBTFUL, "%totals", TOTAL_DOUBTFUL)
         with f.when(f.cmp("uge", kind, ArgKind.HANDLE_OUT)):
             data_in = f.either(f.cmp("eq", kind, ArgKind.BYTES_IN), f.cmp("eq", kind, ArgKind.BYTES_INOUT))
             data_out = f.either(f.cmp("eq", kind, ArgKind.BYTES_OUT), f.cmp("eq", kind, ArgKind.BYTES_INOUT))
             null = f.cmp("eq", value, 0)
             with f.when(f.either(data_in, data_out)):
                 f.store("i64", NULL, place)
+                with f.when(f.both(null, f.both(data_in, f.cmp("ne", f.get(copies), 0)))):  # as the source of a copy
+                    f.store("i64", DOUBTFUL, "%totals", TOTAL_DOUBTFUL)
                 with f.unless(null):
                     size = f.call("i64", "extent", "ptr %desc", "ptr %args", f"ptr {entry}")
                     f.store("i64", size, place)
@@ -140,12 +159,50 @@ def measure() -> str:
                 size = f.load("i64", place)
                 with f.unless(f.cmp("eq", size, NULL)):
                     f.set(total, f.add(f.get(total), _pad(f, size)))
+                with f.when(f.cmp("eq", i, LAUNCH_PARAMS)):
+                    doubtful = f.call("i1", "doubtful", "ptr %base", "ptr %args", f"i64 {f.get(kernel)}")
+                    f.store("i64", f.select(doubtful, "i64", DOUBTFUL_LAUNCH, 0), "%totals", TOTAL_DOUBTFUL)
     with f.when(f.cmp("ugt", f.get(reply), REPLY_INLINE_MAX_BYTES)):
         f.ret("i32", USE_AGENT)
     f.store("i64", f.get(total), "%totals")
     f.store("i64", f.get(reply), "%totals", 8)
     f.store("i64", f.get(named), "%totals", 16)
     f.ret("i32", 0)
+    return f.text()
+
+
+def _shared_place(f: Function, function: str) -> str:
+    """Where FUNCTIONS keeps the dynamic shared memory with which a function, whose handle `measure_kernel` checked, has been launched."""
+    index = f.land(function, HANDLE_INDEX_MASK)
+    return f.at("%base", f.add(lay.FUNCTIONS + lay.FUNCTION_SHARED, f.mul(index, lay.FUNCTION_BYTES)))
+
+
+def doubtful() -> str:
+    """``doubtful(base, args, function) -> i1``: cuLaunchKernel with sizes that not every device and function allows.
+
+    A program tests each launch with what it returns, and tries sizes that way. Much shared memory needs one answer a function.
+    """
+    f = Function("internal i1 @doubtful(ptr %base, ptr %args, i64 %function)", "nounwind")
+    odd = "false"
+    threads: str | int = 1
+    for word, limit in enumerate((*LAUNCH_GRID, *LAUNCH_BLOCK), 1):
+        size = f.load("i32", "%args", 8 * word)
+        odd = f.either(odd, f.cmp("ugt", f.sub(size, 1, "i32"), limit - 1, "i32"))  # zero is too many, too
+        if word > len(LAUNCH_GRID):
+            threads = f.mul(f.zext(size, "i32"), threads)
+    odd = f.either(odd, f.cmp("ugt", str(threads), LAUNCH_THREADS))
+    shared = f.load("i32", "%args", 8 * 7)
+    much = f.cmp("ugt", shared, LAUNCH_SHARED_BYTES, "i32")
+    new = f.cmp("ugt", shared, f.load("i32", _shared_place(f, "%function")), "i32")
+    f.ret("i1", f.either(odd, f.both(much, new)))
+    return f.text()
+
+
+def accepted() -> str:
+    """``accepted(base, args)``: a doubtful cuLaunchKernel was answered with success."""
+    f = Function("internal void @accepted(ptr %base, ptr %args)", "nounwind")
+    f.store("i32", f.load("i32", "%args", 8 * 7), _shared_place(f, f.load("i64", "%args")))
+    f.ret()
     return f.text()
 
 
@@ -392,5 +449,6 @@ def names() -> str:
 
 def text() -> str:
     """This part's IR."""
-    parts = (extent, string_length, measure_kernel, measure, new_handle, free_handle, copy_parameters, encode, outputs, names)
+    measuring = (extent, string_length, doubtful, accepted, measure_kernel, measure)
+    parts = (*measuring, new_handle, free_handle, copy_parameters, encode, outputs, names)
     return "".join(part() for part in parts)

@@ -14,6 +14,8 @@ from lanGPU.native.irtext import Function
 from lanGPU.wire.records import HANDLE_GENERATION_SHIFT, HANDLE_INDEX_MASK, HANDLE_TAG, HANDLE_TAG_MASK
 
 _RESULT_INVALIDATED: Final = 901  # CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: the capture is over
+_FUNCTION_SHARED_LIMIT: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_DEVICE_SHARED_LIMIT: Final = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _LAST_SPECIAL_STREAM: Final = 2  # CU_STREAM_PER_THREAD
 
 
@@ -144,6 +146,28 @@ def _is_capturing(f: Function) -> None:
     f.ret("i32", CUDA_SUCCESS)
 
 
+def _set_shared_limit(f: Function, attribute: int, value: int, device: str) -> None:
+    """More dynamic shared memory than the device has for a block is waited for: programs find out so what they may use."""
+    _give_up_if(f, f.cmp("ne", _int_argument(f, attribute), _FUNCTION_SHARED_LIMIT))
+    _give_up_if(f, f.cmp("uge", device, lay.DEVICES_CAPACITY))
+    place = f.add(f.mul(device, lay.ATTRIBUTES_CAPACITY), _DEVICE_SHARED_LIMIT)
+    word = f.load_atomic("i64", "%base", f.add(lay.ATTRIBUTES, f.mul(place, 8)))
+    _give_up_if(f, f.cmp("eq", f.land(word, lay.ATTRIBUTE_KNOWN), 0))
+    _give_up_if(f, f.cmp("ule", _int_argument(f, value), f.land(word, 0xFFFF_FFFF)))
+    f.ret("i32", f.call("i32", "carry", "ptr %page", "ptr %base", "i32 %number", "ptr %desc", "ptr %args", "i16 0", "i1 true"))
+
+
+def _set_function_attribute(f: Function) -> None:
+    """cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)"""
+    device = f.call("i64", "context_device", "ptr %base", f"i64 {f.load('i64', _slot(f), lay.SLOT_CONTEXT)}")
+    _set_shared_limit(f, 1, 2, device)
+
+
+def _set_kernel_attribute(f: Function) -> None:
+    """cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)"""
+    _set_shared_limit(f, 0, 1, _int_argument(f, 3))
+
+
 def _storage_get(f: Function) -> None:
     """get(void **value, CUcontext ctx, void *key) of the context-local storage"""
     out, given, key = _pointer_argument(f, 0), _argument(f, 1), _argument(f, 2)
@@ -186,6 +210,8 @@ QUESTIONS: Final[dict[str, Callable[[Function], None]]] = {
     "cuStreamGetCaptureInfo": _is_capturing,
     "cuStreamGetCaptureInfo_v2": _is_capturing,
     "cuStreamGetCaptureInfo_v3": _is_capturing,
+    "cuFuncSetAttribute": _set_function_attribute,
+    "cuKernelSetAttribute": _set_kernel_attribute,
     "langpu_storage_get": _storage_get,
     "langpu_context_checks_check": _context_check,
     "langpu_context_checks_fine": _fine,

@@ -3,6 +3,7 @@
 import ctypes
 
 from lanGPU.constants import CUDA_SUCCESS
+from lanGPU.driverapi.results import STICKY
 from lanGPU.server.call import Call, prepare
 from lanGPU.server.issuer import Answer, Issuer, server_call
 
@@ -32,7 +33,10 @@ def retain(issuer: Issuer, call: Call) -> Answer:
 def reset(issuer: Issuer, call: Call) -> Answer:
     """The context's objects die; the client forgets their names. The context itself keeps its name."""
     issuer.executor.ensure_thread(call.thread)
-    return issuer.driver.call(call.symbol, call.word("dev")), b""
+    result = issuer.driver.call(call.symbol, call.word("dev"))
+    if result == CUDA_SUCCESS:
+        issuer.executor.forgive(STICKY)  # it ended with the context; another context's would be met again
+    return result, b""
 
 
 @server_call("cuCtxSetCurrent")
@@ -57,6 +61,7 @@ def destroy(issuer: Issuer, call: Call) -> Answer:
         _set(issuer, call.thread, own)
     if result == CUDA_SUCCESS:
         issuer.executor.forget(call.word("ctx"))
+        issuer.executor.forgive(STICKY)
     return result, b""
 
 

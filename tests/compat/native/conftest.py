@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.native.build import find_nvcc
+from tests.helpers.nvcc import find_nvcc
 from tests.helpers.server import ServerProcess
 
 

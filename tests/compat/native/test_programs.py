@@ -1,4 +1,4 @@
-"""Programs built by nvcc for a virtual architecture, run through `langpu run` on an emulated device; each checks its own numbers and says ok."""
+"""Programs built by nvcc for a virtual architecture, through `langpu run` on an emulated device; each checks its numbers, then says ok."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.native.build import PROGRAMS, build, read_program
+from tests.helpers.nvcc import PROGRAMS, build, read_program
 from tests.helpers.server import ServerProcess
 
 RUN_TIMEOUT_S = 100
@@ -25,9 +25,7 @@ def cases() -> list[object]:
 def run_remotely(server: ServerProcess, program: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The program under `langpu run` against `server`."""
     command = [sys.executable, "-m", "lanGPU.cli.main", "run", "--host", f"{server.host}:{server.port}", "--", str(program), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, **environment}
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, **environment})
 
 
 @pytest.mark.slow

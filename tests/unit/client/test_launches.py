@@ -10,7 +10,7 @@ from lanGPU.driverapi.structs import KERNEL_NODE_PARAMS_V2, LAUNCH_ATTRIBUTE, LA
 from lanGPU.wire.records import NULL_WORD
 from tests.helpers.call_driver import Program, pack_words
 
-INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED = 1, 400, 801
+INVALID_VALUE, INVALID_HANDLE, CANNOT_FIT, NOT_SUPPORTED = 1, 400, 720, 801
 
 
 def with_function(server: Any = None) -> tuple[Program, int]:
@@ -90,6 +90,15 @@ def test_cooperative_launch_is_an_attribute() -> None:
         1,
     )
     assert LAUNCH_ATTRIBUTE.get(sent, "id", LAUNCH_CONFIG.size) == 2
+
+
+def test_a_cooperative_launch_is_waited_for_once() -> None:
+    results = [CANNOT_FIT, 0, 0]
+    program, function = with_function(lambda name, values: results.pop(0))
+    launch = ("cuLaunchCooperativeKernel", function, 2, 1, 1, 32, 1, 1, 128, 0x55, params(program))
+    assert program.call(*launch) == CANNOT_FIT
+    assert program.call(*launch) == program.call(*launch) == 0
+    assert len(program.sent) == 3
 
 
 def test_kernel_node() -> None:

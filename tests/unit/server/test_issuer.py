@@ -108,6 +108,19 @@ def test_a_call_that_made_something_does_not_report_an_earlier_failure(bench: Be
     assert bench.ask("cuMemGetInfo_v2", 8, 8).result == CUDA_ERROR_ILLEGAL_ADDRESS
 
 
+def test_a_sticky_failure_ends_with_the_context(bench: Bench) -> None:
+    """Reported after cudaDeviceReset it would fail a program that has recovered."""
+    bench.driver.functions["cuMemsetD8_v2"] = lambda *_: CUDA_ERROR_ILLEGAL_ADDRESS
+    bench.driver.functions["cuMemsetD16_v2"] = lambda *_: CUDA_ERROR_INVALID_VALUE
+    bench.driver.succeeds("cuDevicePrimaryCtxReset_v2", "cuStreamQuery")
+    bench.post("cuMemsetD8_v2", 0, 0, 1)
+    assert bench.ask("cuDevicePrimaryCtxReset_v2", 0).result == CUDA_SUCCESS
+    assert bench.ask("cuStreamQuery", 0).result == CUDA_SUCCESS
+    bench.post("cuMemsetD16_v2", 0, 0, 1)
+    assert bench.ask("cuDevicePrimaryCtxReset_v2", 0).result == CUDA_SUCCESS
+    assert bench.ask("cuStreamQuery", 0).result == CUDA_ERROR_INVALID_VALUE
+
+
 def test_a_large_reply_reports_the_deferred_failure_too(bench: Bench) -> None:
     bench.driver.functions["cuMemsetD8_v2"] = lambda *_: CUDA_ERROR_ILLEGAL_ADDRESS
     bench.driver.functions["cuMemcpyDtoH_v2"] = lambda dst, src, n: write(dst, b"x" * n) or 0

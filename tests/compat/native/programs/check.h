@@ -21,6 +21,18 @@
         }                                                                                                                               \
     } while (0)
 
+// lanGPU posts what returns nothing but an error: the error may come at the next call that waits.
+#define REFUSED(result, call)                                                                                                           \
+    do {                                                                                                                                \
+        cudaError_t now_ = (call);                                                                                                      \
+        if (now_ == cudaSuccess) now_ = cudaDeviceSynchronize();                                                                        \
+        (void)cudaGetLastError();                                                                                                       \
+        if (now_ != (result)) {                                                                                                         \
+            fprintf(stderr, "%s:%d: %s gave %s, not %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(now_), cudaGetErrorName(result)); \
+            exit(1);                                                                                                                    \
+        }                                                                                                                               \
+    } while (0)
+
 #define CUDA(call) EXPECT(cudaSuccess, call)
 
 #ifdef __cuda_cuda_h__

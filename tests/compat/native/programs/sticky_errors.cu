@@ -5,21 +5,24 @@ __global__ void fill(int *p) { p[threadIdx.x] = threadIdx.x; }
 __global__ void trap() { asm volatile("trap;"); }
 __global__ void misaligned(char *p) { *(int *)(p + 1) = 5; }
 
+// The runtime says which of the two; the driver's word is CUDA_ERROR_INVALID_VALUE for all of them.
+static bool configuration(cudaError_t e) { return e == cudaErrorInvalidConfiguration || e == cudaErrorInvalidValue; }
+
 int main()
 {
     // what a launch refuses at once is not sticky, is kept for one cudaGetLastError, and peeking leaves it
     int *d, h[4];
     CUDA(cudaMalloc(&d, 4096));
     fill<<<1, 2048>>>(d);
-    EXPECT(cudaErrorInvalidConfiguration, cudaPeekAtLastError());
-    EXPECT(cudaErrorInvalidConfiguration, cudaGetLastError());
+    CHECK(configuration(cudaPeekAtLastError()));
+    CHECK(configuration(cudaGetLastError()));
     CUDA(cudaGetLastError());
     fill<<<0, 32>>>(d);
-    EXPECT(cudaErrorInvalidConfiguration, cudaGetLastError());
+    CHECK(configuration(cudaGetLastError()));
     fill<<<dim3(1, 70000), 32>>>(d);
-    EXPECT(cudaErrorInvalidConfiguration, cudaGetLastError());
+    CHECK(configuration(cudaGetLastError()));
     fill<<<dim3(1), dim3(1, 1, 65)>>>(d);
-    EXPECT(cudaErrorInvalidConfiguration, cudaGetLastError());
+    CHECK(configuration(cudaGetLastError()));
     fill<<<1, 32, 1 << 30>>>(d);
     EXPECT(cudaErrorInvalidValue, cudaGetLastError());
     CUDA(cudaDeviceSynchronize());
@@ -31,12 +34,14 @@ int main()
     EXPECT(cudaErrorInvalidValue, cudaMemcpy(nullptr, h, 16, cudaMemcpyHostToDevice));
     EXPECT(cudaErrorInvalidMemcpyDirection, cudaMemcpy(d, h, 16, (cudaMemcpyKind)99));
     EXPECT(cudaErrorInvalidValue, cudaMemcpy(h, (char *)d + 4096, 16, cudaMemcpyDeviceToHost));
-    EXPECT(cudaErrorInvalidValue, cudaMemset((char *)d + 4000, 0, 200));
-    EXPECT(cudaErrorInvalidValue, cudaFree((char *)d + 8));
+    REFUSED(cudaErrorInvalidValue, cudaMemset((char *)d + 4000, 0, 200));
+    REFUSED(cudaErrorInvalidValue, cudaFree((char *)d + 8));
     CUDA(cudaFree(nullptr));
-    EXPECT(cudaErrorInvalidDeviceFunction, cudaLaunchKernel((void *)main, dim3(1), dim3(1), nullptr, 0, nullptr));
+    cudaError_t no_kernel = cudaLaunchKernel((void *)main, dim3(1), dim3(1), nullptr, 0, nullptr);
+    CHECK(no_kernel == cudaErrorInvalidDeviceFunction || no_kernel == cudaErrorInvalidResourceHandle); // by the runtime or by the driver
     cudaFuncAttributes attributes;
-    EXPECT(cudaErrorInvalidDeviceFunction, cudaFuncGetAttributes(&attributes, (void *)main));
+    no_kernel = cudaFuncGetAttributes(&attributes, (void *)main);
+    CHECK(no_kernel == cudaErrorInvalidDeviceFunction || no_kernel == cudaErrorInvalidResourceHandle);
     (void)cudaGetLastError();
     CHECK(strcmp(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation") == 0);
 
@@ -58,7 +63,9 @@ int main()
         if (kind == 0) fill<<<1, 32>>>((int *)0x1000);
         else if (kind == 1) trap<<<1, 1>>>();
         else misaligned<<<1, 1>>>((char *)d);
-        EXPECT(want, cudaDeviceSynchronize());
+        cudaError_t met = cudaDeviceSynchronize();
+        if (kind == 1 && met == cudaErrorIllegalInstruction) want = met; // which of the two a trap is depends on the device
+        CHECK(met == want);
         EXPECT(want, cudaGetLastError());
         EXPECT(want, cudaMemcpy(h, d, 4, cudaMemcpyDeviceToHost));
         EXPECT(want, cudaMalloc(&p, 4));

@@ -9,7 +9,7 @@ from lanGPU.constants import (
     MAX_KERNEL_PARAMS_BYTES,
 )
 from lanGPU.driverapi.table import BY_NAME
-from lanGPU.wire.records import make_handle
+from lanGPU.wire.records import FLAG_REPLY, make_handle
 from tests.helpers.fake_agent import FakeAgent, FakeSession
 from tests.helpers.shim_program import Program
 
@@ -149,3 +149,61 @@ def test_both(agent: FakeAgent, program: Program) -> None:
     agent.prepare = known(((0, 4),), 4)  # type: ignore[assignment]
     assert extra(program, USUAL, b"data", 4, both=True) == CUDA_ERROR_INVALID_VALUE
     assert packed(agent, program) == []
+
+
+SIZED = LAUNCH.replace("numbers = [1, 2, 3, 4, 5, 6, 7, 0x123]", "numbers = [*sizes, 0x123]")
+
+
+def waited_for(agent: FakeAgent, program: Program, *sizes: int, result: int = 0) -> bool:
+    """Launch with these sizes; whether the program waited for the result, which then is `result`."""
+    agent.on_record = lambda session, record: session.reply(record, result if record.row is ROW else 0)
+    got = program.run(SIZED, params=[b"abcd"], function=FUNCTION, given=True, sizes=sizes)
+    program.call("cuCtxSynchronize")
+    record = [r for r in agent.session.records if r.row is ROW][-1]
+    assert tuple(record.words[1:8]) == sizes
+    waited = bool(record.flags & FLAG_REPLY)
+    assert got == (result if waited else 0)
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("sizes", "doubtful"),
+    [
+        ((1, 1, 1, 1, 1, 1, 0), False),
+        ((2**31 - 1, 65535, 65535, 16, 1, 64, 48 << 10), False),
+        ((0, 1, 1, 1, 1, 1, 0), True),
+        ((1, 1, 1, 32, 0, 1, 0), True),
+        ((2**31, 1, 1, 1, 1, 1, 0), True),
+        ((1, 65536, 1, 1, 1, 1, 0), True),
+        ((1, 1, 65536, 1, 1, 1, 0), True),
+        ((1, 1, 1, 1025, 1, 1, 0), True),
+        ((1, 1, 1, 1, 1, 65, 0), True),
+        ((1, 1, 1, 64, 17, 1, 0), True),
+        ((1, 1, 1, 2**31, 2, 1, 0), True),
+        ((1, 1, 1, 1, 1, 1, (48 << 10) + 1), True),
+    ],
+)
+def test_a_launch_that_may_be_refused_is_waited_for(agent: FakeAgent, program: Program, sizes: tuple[int, ...], *, doubtful: bool) -> None:
+    agent.prepare = known(((0, 4),), 4)  # type: ignore[assignment]
+    assert waited_for(agent, program, *sizes, result=CUDA_ERROR_INVALID_VALUE) == doubtful
+
+
+def test_much_shared_memory_is_waited_for_until_it_was_accepted(agent: FakeAgent, program: Program) -> None:
+    agent.prepare = known(((0, 4),), 4)  # type: ignore[assignment]
+    much, more = (1, 1, 1, 32, 1, 1, 60000), (1, 1, 1, 32, 1, 1, 60001)
+    assert waited_for(agent, program, *much, result=CUDA_ERROR_INVALID_VALUE)
+    assert waited_for(agent, program, *much)
+    assert not waited_for(agent, program, *much)
+    assert waited_for(agent, program, *more)
+    assert not waited_for(agent, program, *much)
+
+
+def test_a_null_to_copy_between_is_waited_for(agent: FakeAgent, program: Program) -> None:
+    calls = [
+        ("cuMemcpyHtoD_v2", [("int", 0), ("in", b"abcd"), ("int", 4)]),
+        ("cuMemcpyHtoD_v2", [("int", 64), ("int", 0), ("int", 4)]),
+        ("cuMemsetD8_v2", [("int", 0), ("int", 1), ("int", 4)]),
+        ("cuMemcpyHtoD_v2", [("int", 64), ("in", b"abcd"), ("int", 4)]),
+    ]
+    agent.on_record = lambda session, record: session.reply(record, CUDA_ERROR_INVALID_VALUE)
+    assert [result for result, _ in program.calls(calls)] == [CUDA_ERROR_INVALID_VALUE] * 3 + [0]  # type: ignore[arg-type]

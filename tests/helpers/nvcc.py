@@ -1,4 +1,4 @@
-"""Finds nvcc and builds the programs under programs/; a program's first lines say how: `// build: OPTIONS`, `// run: NAME=VALUE ...`."""
+"""Finds nvcc and builds the programs of tests/compat/native, whose first lines say how: `// build: OPTIONS`, `// run: NAME=VALUE ...`."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-PROGRAMS: Final = Path(__file__).parent / "programs"
+PROGRAMS: Final = Path(__file__).parents[1] / "compat" / "native" / "programs"
 ARCHITECTURE: Final = "compute_75"
 """A virtual architecture, the lowest of CUDA 13: the program carries PTX and no cubin."""
 BUILD_TIMEOUT_S: Final = 300.0
@@ -20,7 +20,7 @@ def find_nvcc() -> Path | None:
     if found := shutil.which("nvcc"):
         return Path(found)
     homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    homes += sorted(Path("/usr/local").glob("cuda*"), reverse=True) + [Path("/opt/cuda")]
+    homes += [*sorted(Path("/usr/local").glob("cuda*"), reverse=True), Path("/opt/cuda")]
     return next((home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()), None)
 
 
