@@ -68,4 +68,6 @@ def test_entry_points_by_name_and_version(cuda: Cuda) -> None:
     assert new
     assert old
     assert new != old
-    assert cuda.fails("cuGetProcAddress", b"cuNoSuchFunction", 12000, 0) == cuda.CUresult.CUDA_ERROR_NOT_FOUND
+    nothing, status = cuda.cuGetProcAddress(b"cuNoSuchFunction", 12000, 0)
+    assert not nothing
+    assert status == cuda.CUdriverProcAddressQueryResult.CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lanGPU.driverapi import exports
+
 PROGRAMS: Final = Path(__file__).parents[1] / "compat" / "native" / "programs"
 ARCHITECTURE: Final = "compute_75"
 """A virtual architecture, the lowest of CUDA 13: the program carries PTX and no cubin."""
@@ -51,9 +53,11 @@ def read_program(source: Path) -> Program:
     options: list[str] = []
     environment: dict[str, str] = {}
     for line in source.read_text().splitlines():
+        if not line.startswith("//"):
+            break
         match = DIRECTIVE.match(line)
         if match is None:
-            break
+            continue
         if match[1] == "build":
             options += match[2].split()
         elif match[1] == "run":
@@ -61,10 +65,22 @@ def read_program(source: Path) -> Program:
     return Program(source, tuple(options), environment)
 
 
+def link_with_driver(target: Path) -> list[str]:
+    """Options that link with libcuda.so.1 where no driver is installed: a library of its names, made beside `target`."""
+    stub = target.parent / "libcuda.so.1"
+    if not stub.exists():
+        names = "".join(f".globl {name}\n.type {name}, @function\n{name}:\n" for name in exports.export_names())
+        command = ["gcc", "-shared", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-x", "assembler", "-", "-o", str(stub)]
+        done = subprocess.run(command, input=f".text\n{names}ret\n", capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        assert done.returncode == 0, done.stderr
+    return [f"-L{stub.parent}", "-l:libcuda.so.1"]
+
+
 def build(nvcc: Path, source: Path, target: Path, *options: str) -> Path:
     """Compiles `source`; AssertionError with the compiler's words when that fails."""
     architecture = [] if any(option.startswith(("-arch", "-gencode")) for option in options) else [f"-arch={ARCHITECTURE}"]
-    command = [str(nvcc), "-std=c++17", *architecture, str(source), "-o", str(target), *options]
+    words = [word for option in options for word in (link_with_driver(target) if option == "-lcuda" else [option])]
+    command = [str(nvcc), "-std=c++17", *architecture, str(source), "-o", str(target), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return target

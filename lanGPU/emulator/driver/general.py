@@ -62,7 +62,7 @@ def _error_text(known: str | None, text: int) -> int | None:
     return None if known else INVALID_VALUE
 
 
-def _find_entry(symbol: int, pfn: int, version: int, flags: int, status: int) -> int | None:
+def _find_entry(symbol: int, pfn: int, version: int, flags: int, status: int) -> bool:
     name = get_cstring(symbol)
     need(pfn)
     found = proc_address(name, version, bool(flags & _PER_THREAD))
@@ -76,17 +76,17 @@ def _find_entry(symbol: int, pfn: int, version: int, flags: int, status: int) ->
             answer = "CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND"
         put_u32(status, _QUERY[answer])
     put_u64(pfn, address)
-    return None if address else NOT_FOUND
+    return bool(address)
 
 
 @plain("cuGetProcAddress")
 def get_proc_address(d: Driver, symbol: int, pfn: int, version: int, flags: int) -> int | None:
-    return _find_entry(symbol, pfn, version, flags, 0)
+    return None if _find_entry(symbol, pfn, version, flags, 0) else NOT_FOUND
 
 
 @plain("cuGetProcAddress_v2")
-def get_proc_address_v2(d: Driver, symbol: int, pfn: int, version: int, flags: int, status: int) -> int | None:
-    return _find_entry(symbol, pfn, version, flags, status)
+def get_proc_address_v2(d: Driver, symbol: int, pfn: int, version: int, flags: int, status: int) -> None:
+    _find_entry(symbol, pfn, version, flags, status)  # a symbol that is not there is no error (cuda.h): the status says so
 
 
 @initialized("cuModuleGetLoadingMode")
