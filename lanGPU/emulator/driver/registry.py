@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lanGPU.driverapi.export_tables import PRIVATE_PREFIX
 from lanGPU.emulator.driver.interrupt import interrupted
@@ -77,15 +77,26 @@ def in_context(*symbols: str, unsafe: bool = False) -> Callable[[Function], Func
     return _register(symbols, Needs.CONTEXT, unsafe)
 
 
+_OBJECTS: Final = {
+    **dict.fromkeys(("cuEventQuery", "cuEventSynchronize", "cuEventRecord", "cuEventRecordWithFlags", "cuEventDestroy_v2"), 0),
+    **dict.fromkeys(("cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent", "cuStreamDestroy_v2", "cuStreamIsCapturing"), 0),
+    "cuEventElapsedTime": 1,
+    "cuEventElapsedTime_v2": 1,
+}
+"""Calls about an event or stream that has a context of its own, and the argument that is it: they need no current context. libcudart
+makes them in threads that never had one."""
+
+
 def entry_point(driver: Driver, body: Body) -> EntryPoint:
     """`body` bound to `driver`, as a function of integers that returns a CUresult and never raises."""
     function, symbol = body.function, body.symbol
     if body.needs is Needs.CONTEXT:
         unsafe = body.unsafe
+        place = _OBJECTS.get(symbol, -1)
 
         def call(*args: int) -> int:
             try:
-                context = driver.require_context()
+                context = driver.require_context() if place < 0 else driver.context_for(args[place])
                 if unsafe and driver.captures:
                     driver.break_captures(symbol)
                 return function(driver, context, *args) or 0

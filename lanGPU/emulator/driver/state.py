@@ -77,6 +77,18 @@ class Driver:
             raise CuError(context.error)
         return context
 
+    def context_for(self, handle: int) -> Context:
+        """The calling thread's current context; where there is none, that of the object. Errors as `require_context`."""
+        if not self.stacks.get(get_native_id()) and not self.forked:
+            context = getattr(self.handles.peek(handle), "context", None)
+            if isinstance(context, Context):
+                if not context.alive:
+                    raise CuError(CONTEXT_IS_DESTROYED)
+                if context.error:
+                    raise CuError(context.error)
+                return context
+        return self.require_context()
+
     def device(self, ordinal: int) -> Device:
         """The device, or CUDA_ERROR_INVALID_DEVICE."""
         if not 0 <= ordinal < len(self.devices):
@@ -136,6 +148,7 @@ class Driver:
                 self.memory.forget(allocation)
                 if not self.queue.hung:  # else a kernel that never ends may still use it
                     self.memory.reclaim(allocation)
+            self.memory.map.textures.remove_where(lambda owner: getattr(owner, "context", None) is context)
             context.streams.clear()
             context.per_thread.clear()
 
