@@ -12,7 +12,7 @@ from lanGPU.emulator.cubin import CubinModule
 from lanGPU.emulator.driver.cabi import need
 from lanGPU.emulator.ptx import PtxModule, parse_module
 from lanGPU.emulator.results import INVALID_IMAGE, NO_BINARY_FOR_GPU, CuError
-from lanGPU.errors import ImageError
+from lanGPU.errors import EmulatorUnsupportedError, ImageError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.objects import Context
@@ -46,8 +46,9 @@ class LoadedImage:
             for name, info in self.ptx.globals.items():
                 self.globals[name] = d.memory.allocate(max(info.size, 1), ordinal, context=context)
             addresses = {name: allocation.address for name, allocation in self.globals.items()}
+            known = {**self.ptx.function_addresses, **addresses}  # tables of function pointers, tables of pointers
             for name, info in self.ptx.globals.items():
-                self._initialise(addresses[name], info.size, info.initial, info.relocations, addresses)
+                self._initialise(addresses[name], info.size, info.initial, info.relocations, known)
             self.ptx.bind(addresses)
         except BaseException:
             self.unload(d)
@@ -61,6 +62,10 @@ class LoadedImage:
         if initial:
             ctypes.memmove(address, initial, min(len(initial), size))
         for offset, width, name, addend in relocations:
+            if name not in addresses:
+                raise EmulatorUnsupportedError(
+                    f"an initialiser with the address of {name}, which is neither a variable nor a device function"
+                )
             value = (addresses[name] + addend) & (1 << 8 * width) - 1
             ctypes.memmove(address + offset, value.to_bytes(width, "little"), width)
 

@@ -101,7 +101,7 @@ int main()
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)sizeof log};
     std::string broken(PTX);
-    broken.replace(broken.find("add.u32"), 7, "adx.u32");
+    broken.replace(broken.find("%rd1, [at];"), 11, "%rd1, [at)");
     DRIVER_EXPECT(CUDA_ERROR_INVALID_PTX, cuModuleLoadDataEx(&other, broken.c_str(), 2, options, values));
     CHECK(strlen(log) > 0);
     DRIVER_EXPECT(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&other, "\x7f" "ELFgarbage that is no cubin and long enough to be looked at........."));
