@@ -101,3 +101,21 @@ def test_occupancy(cuda: Cuda, context: Any) -> None:
     grid, block = cuda.cuOccupancyMaxPotentialBlockSize(add, None, 0, 0)
     assert block % 32 == 0
     assert grid * block >= threads
+
+
+def test_a_function_runs_in_its_own_context_only_and_a_kernel_in_the_streams(cuda: Cuda, context: Any) -> None:
+    stream, pointer = cuda.cuStreamCreate(0), cuda.cuMemAlloc(4)
+    cuda.cuMemsetD32(pointer, 0, 1)
+    bump = cuda.function(BUMP, "bump")
+    kernel = cuda.cuLibraryGetKernel(cuda.cuLibraryLoadData(BUMP.encode() + b"\0", [], [], 0, [], [], 0), b"bump")
+    as_function = cuda.CUfunction(int(kernel))
+    buffer = Buffer(struct.pack("<QI", int(pointer), 5))
+    other = cuda.cuCtxCreate(None, 0, cuda.cuDeviceGet(0))
+    try:
+        result = cuda.fails("cuLaunchKernel", bump, 1, 1, 1, 1, 1, 1, 0, 0, 0, buffer.address)
+        assert result in (cuda.CUresult.CUDA_ERROR_INVALID_HANDLE, cuda.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+        cuda.cuLaunchKernel(as_function, 1, 1, 1, 1, 1, 1, 0, stream, 0, buffer.address)
+        cuda.cuStreamSynchronize(stream)
+    finally:
+        cuda.cuCtxDestroy(other)
+    assert cuda.get(pointer, 1)[0] == 5

@@ -1,9 +1,13 @@
-"""Finds nvcc and builds the programs of tests/compat/native, whose first lines say how: `// build: OPTIONS`, `// run: NAME=VALUE ...`."""
+"""Finds nvcc and builds the programs of tests/compat/native.
+
+A program's first lines say how: ``// build: OPTIONS``, ``// run: NAME=VALUE ...``, ``// needs: HEADER`` (of a package beside the toolkit).
+"""
 
 import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,8 +17,10 @@ from lanGPU.driverapi import exports
 PROGRAMS: Final = Path(__file__).parents[1] / "compat" / "native" / "programs"
 ARCHITECTURE: Final = "compute_75"
 """A virtual architecture, the lowest of CUDA 13: the program carries PTX and no cubin."""
+ENV_LIBRARIES: Final = "LANGPU_TEST_CUDA_LIBRARIES"
+"""More folders, with colons between, in which to look for NVIDIA's libraries; headers in `include` beside them."""
 BUILD_TIMEOUT_S: Final = 300.0
-DIRECTIVE: Final = re.compile(r"^// (build|run|device): (.*)$")
+DIRECTIVE: Final = re.compile(r"^// (build|run|needs): (.*)$")
 
 
 def find_nvcc() -> Path | None:
@@ -42,6 +48,7 @@ class Program:
     source: Path
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    header: str = ""
 
     @property
     def name(self) -> str:
@@ -52,6 +59,7 @@ def read_program(source: Path) -> Program:
     """The directives in a source file's first lines."""
     options: list[str] = []
     environment: dict[str, str] = {}
+    header = ""
     for line in source.read_text().splitlines():
         if not line.startswith("//"):
             break
@@ -62,7 +70,16 @@ def read_program(source: Path) -> Program:
             options += match[2].split()
         elif match[1] == "run":
             environment.update(word.split("=", 1) for word in match[2].split())  # type: ignore[arg-type]
-    return Program(source, tuple(options), environment)
+        else:
+            header = match[2]
+    return Program(source, tuple(options), environment, header)
+
+
+def find_header(nvcc: Path, name: str) -> Path | None:
+    """The folder of a header: of the toolkit, of this environment's packages or beside the folders that ENV_LIBRARIES names."""
+    folders = [toolkit_libraries(nvcc).parent / "include", *(Path(sysconfig.get_paths()["purelib"]) / "nvidia").glob("*/include")]
+    folders += [Path(folder).parent / "include" for folder in os.environ.get(ENV_LIBRARIES, "").split(":") if folder]
+    return next((folder for folder in folders if (folder / name).exists()), None)
 
 
 def link_with_driver(target: Path) -> list[str]:

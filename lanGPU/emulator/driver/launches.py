@@ -12,10 +12,10 @@ from lanGPU.emulator.attributes import MAX_BLOCK, MAX_GRID
 from lanGPU.emulator.driver.cabi import get_bytes, get_u64, need
 from lanGPU.emulator.driver.events import record
 from lanGPU.emulator.driver.modules import compile_function, default_dynamic_shared, max_threads, resolve_function
-from lanGPU.emulator.driver.objects import Context, Event, Function
+from lanGPU.emulator.driver.objects import Context, Event, Function, Stream
 from lanGPU.emulator.driver.operations import Launch
 from lanGPU.emulator.driver.registry import in_context
-from lanGPU.emulator.results import INVALID_VALUE, NOT_SUPPORTED, CuError
+from lanGPU.emulator.results import INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
@@ -134,9 +134,18 @@ def launch_kernel(
     params: int,
     extra: int,
 ) -> None:
-    function = resolve_function(d, context, f)
+    queue = d.stream(context, stream)
+    function = function_for(d, queue, f)
     launch = make_launch(d, function, (grid_x, grid_y, grid_z), (block_x, block_y, block_z), shared, params, extra)
-    d.submit(d.stream(context, stream), launch)
+    d.submit(queue, launch)
+
+
+def function_for(d: Driver, stream: Stream, handle: int) -> Function:
+    """What a launch in `stream` names: a CUkernel runs in the stream's context, a CUfunction must be of it (INVALID_HANDLE)."""
+    function = resolve_function(d, stream.context, handle)
+    if function.module.context is not stream.context:
+        raise CuError(INVALID_HANDLE, f"{function.name} is of another context than the stream")
+    return function
 
 
 @in_context("cuLaunchKernelEx")
@@ -145,8 +154,8 @@ def launch_kernel_ex(d: Driver, context: Context, config: int, f: int, params: i
     events = _attributes(fields["attrs"], fields["numAttrs"])
     grid = (fields["gridDimX"], fields["gridDimY"], fields["gridDimZ"])
     block = (fields["blockDimX"], fields["blockDimY"], fields["blockDimZ"])
-    launch = make_launch(d, resolve_function(d, context, f), grid, block, fields["sharedMemBytes"], params, extra)
     stream = d.stream(context, fields["hStream"])
+    launch = make_launch(d, function_for(d, stream, f), grid, block, fields["sharedMemBytes"], params, extra)
     found = [d.handles.get(event, Event) for event in events]
     d.submit(stream, launch)
     for event in found:  # recorded after the kernel, which is later than either attribute asks for, and so right

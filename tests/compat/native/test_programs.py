@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.nvcc import PROGRAMS, build, read_program
+from tests.helpers.nvcc import PROGRAMS, build, find_header, read_program
 from tests.helpers.server import ServerProcess
 
 RUN_TIMEOUT_S = 100
@@ -34,5 +34,11 @@ def run_remotely(server: ServerProcess, program: Path, *arguments: str, **enviro
 def test_a_native_program_computes_what_it_should(source: Path, nvcc: Path, built: Path, request: pytest.FixtureRequest) -> None:
     program = read_program(source)
     server = request.getfixturevalue("server_of_two" if "LANGPU_EMULATE_DEVICES" in program.environment else "server")
-    done = run_remotely(server, build(nvcc, source, built / program.name, *program.options), **program.environment)
+    options = list(program.options)
+    if program.header:
+        folder = find_header(nvcc, program.header)
+        if folder is None:
+            pytest.skip(f"no {program.header} found")
+        options.append(f"-I{folder}")
+    done = run_remotely(server, build(nvcc, source, built / program.name, *options), **program.environment)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ok"]), f"{done.stdout}\n{done.stderr}"

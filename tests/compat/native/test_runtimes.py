@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.compat.native.test_programs import RUN_TIMEOUT_S
+from tests.helpers.nvcc import ENV_LIBRARIES
 from tests.helpers.server import ServerProcess
 
-ENV_FOLDERS = "LANGPU_TEST_CUDA_LIBRARIES"
-"""More folders, with colons between, in which to look for NVIDIA's libraries."""
 SCRIPTS = Path(__file__).parent / "scripts"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 def find(pattern: str) -> list[Path]:
-    """Libraries by name: in the environment's packages, in the usual CUDA folders and where ENV_FOLDERS says."""
+    """Libraries by name: in the environment's packages, in the usual CUDA folders and where ENV_LIBRARIES says."""
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     folders = [*packages.glob("*/lib"), *Path("/usr/local").glob("cuda*/lib64")]
-    folders += [Path(name) for name in os.environ.get(ENV_FOLDERS, "").split(":") if name]
+    folders += [Path(name) for name in os.environ.get(ENV_LIBRARIES, "").split(":") if name]
     return sorted({path.resolve() for folder in folders for path in folder.glob(pattern)})
 
 

@@ -1,3 +1,4 @@
+// needs: curand_kernel.h
 #include "check.h"
 #include <cmath>
 #include <curand_kernel.h>

@@ -1,5 +1,6 @@
 // Ends in every way with work in flight; main runs itself once for each way and looks at the exit status.
 #include "check.h"
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -11,6 +12,7 @@
 __global__ void work(int *p) { for (int i = 0; i < 1000; i++) atomicAdd(p, 1); }
 
 static int *device_memory;
+static std::atomic<bool> waiting{false};
 static void start()
 {
     CUDA(cudaMalloc(&device_memory, 4));
@@ -50,8 +52,10 @@ static int child(const std::string &way)
     if (way == "segv") *(volatile int *)nullptr = 1;
     if (way == "throw") throw 1;
     if (way == "thread") { std::thread([] { start(); exit(6); }).join(); }
-    if (way == "detached") { // still calling when the process ends
-        std::thread([] { for (;;) { cudaDeviceSynchronize(); work<<<1, 32>>>(device_memory); } }).detach();
+    if (way == "detached") { // another thread is there, and work in flight, when the process ends
+        for (int i = 0; i < 50; i++) work<<<8, 256>>>(device_memory);
+        std::thread([] { waiting = true; pause(); }).detach();
+        while (!waiting) std::this_thread::yield();
         return 7;
     }
     if (way == "handler") { atexit(at_exit); return 8; }
