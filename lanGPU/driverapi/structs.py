@@ -154,6 +154,23 @@ DEVPROP = StructLayout(
     "i regsPerBlock, i clockRate, i textureAlign",
 )
 
+ARRAY_DESCRIPTOR = StructLayout("CUDA_ARRAY_DESCRIPTOR_v2", "Q Width, Q Height, I Format, I NumChannels")
+ARRAY3D_DESCRIPTOR = StructLayout("CUDA_ARRAY3D_DESCRIPTOR_v2", "Q Width, Q Height, Q Depth, I Format, I NumChannels, I Flags")
+RESOURCE_DESC = StructLayout(
+    "CUDA_RESOURCE_DESC_v1", "I resType, Q devPtr, I format, I numChannels, Q width, Q height, Q pitchInBytes, Q*11 reserved, I flags"
+)
+"""The union seen as its largest member; `devPtr` holds the handle of an array, `width` the sizeInBytes of linear memory."""
+TEXTURE_DESC = StructLayout(
+    "CUDA_TEXTURE_DESC_v1",
+    "I*3 addressMode, I filterMode, I flags, I maxAnisotropy, I mipmapFilterMode, I mipmapLevelBias, I minMipmapLevelClamp,"
+    "I maxMipmapLevelClamp, I*4 borderColor, I*12 reserved",
+)
+"""Fields of type float as their bits."""
+RESOURCE_VIEW_DESC = StructLayout(
+    "CUDA_RESOURCE_VIEW_DESC_v1",
+    "I format, Q width, Q height, Q depth, I firstMipmapLevel, I lastMipmapLevel, I firstLayer, I lastLayer, I*16 reserved",
+)
+
 LAYOUTS: dict[str, StructLayout] = {
     layout.name: layout
     for layout in (
@@ -172,6 +189,11 @@ LAYOUTS: dict[str, StructLayout] = {
         GRAPH_INSTANTIATE_PARAMS,
         GRAPH_EXEC_UPDATE_RESULT_INFO,
         DEVPROP,
+        ARRAY_DESCRIPTOR,
+        ARRAY3D_DESCRIPTOR,
+        RESOURCE_DESC,
+        TEXTURE_DESC,
+        RESOURCE_VIEW_DESC,
     )
 }
 """By the C name."""

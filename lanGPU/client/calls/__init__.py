@@ -23,6 +23,7 @@ from lanGPU.client.calls import (
     pools,
     private,
     strings,
+    textures,
 )
 from lanGPU.client.calls.registry import BEFORE_INIT, HANDLERS, start
 
@@ -49,4 +50,5 @@ __all__ = [
     "private",
     "start",
     "strings",
+    "textures",
 ]

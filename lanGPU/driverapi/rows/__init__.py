@@ -2,6 +2,7 @@
 
 from lanGPU.driverapi.model import ApiFunction
 from lanGPU.driverapi.rows import (
+    array,
     capture,
     context,
     copy,
@@ -23,6 +24,7 @@ from lanGPU.driverapi.rows import (
     pointer,
     pool,
     stream,
+    texture,
     vmm,
 )
 
@@ -49,5 +51,7 @@ AREAS: tuple[tuple[str, tuple[ApiFunction, ...]], ...] = (
     ("Graphs", graph.ROWS),
     ("Graph nodes", node.ROWS),
     ("Executable graphs", exec.ROWS),
+    ("CUDA arrays", array.ROWS),
+    ("Texture and surface objects", texture.ROWS),
 )
 """Title and rows of each area, in the order of api_id."""

@@ -1,6 +1,9 @@
 """Rows: Copies."""
 
+from lanGPU.driverapi.model import HandleType
 from lanGPU.driverapi.rows.build import CONTENT, CONTEXT, NEVER, POST, PURE, STREAM, SYNC, bytes_in, bytes_out, dptr, handle, row, size
+
+ARRAY = HandleType.ARRAY
 
 ROWS = (
     row(
@@ -147,5 +150,69 @@ ROWS = (
         client="gathers the rows of a source in host memory, scatters those of a destination",
         server="host sides travel in the record and the reply",
         note="a destination in host memory makes the call wait",
+    ),
+    row(
+        "cuMemcpyAtoA_v2",
+        0x0390,
+        POST,
+        NEVER,
+        handle("dstArray", ARRAY),
+        size("dstOffset"),
+        handle("srcArray", ARRAY),
+        size("srcOffset"),
+        size("ByteCount"),
+    ),
+    row("cuMemcpyAtoD_v2", 0x0391, POST, NEVER, dptr("dstDevice"), handle("srcArray", ARRAY), size("srcOffset"), size("ByteCount")),
+    row("cuMemcpyDtoA_v2", 0x0392, POST, NEVER, handle("dstArray", ARRAY), size("dstOffset"), dptr("srcDevice"), size("ByteCount")),
+    row(
+        "cuMemcpyHtoA_v2",
+        0x0393,
+        POST,
+        NEVER,
+        handle("dstArray", ARRAY),
+        size("dstOffset"),
+        bytes_in("srcHost", size_from="ByteCount"),
+        size("ByteCount"),
+        large="cut in pieces that the agent reads from the program",
+    ),
+    row(
+        "cuMemcpyHtoAAsync_v2",
+        0x0394,
+        POST,
+        NEVER,
+        handle("dstArray", ARRAY),
+        size("dstOffset"),
+        bytes_in("srcHost", size_from="ByteCount"),
+        size("ByteCount"),
+        handle("hStream", STREAM),
+        large="cut in pieces that the agent reads from the program",
+        note="the bytes are taken when the call is made, which CUDA allows",
+    ),
+    row(
+        "cuMemcpyAtoH_v2",
+        0x0395,
+        SYNC,
+        PURE,
+        bytes_out("dstHost", size_from="ByteCount"),
+        handle("srcArray", ARRAY),
+        size("srcOffset"),
+        size("ByteCount"),
+        blocking=True,
+        server="the bytes go straight into the reply",
+        large="cut in pieces that the agent writes to the program",
+    ),
+    row(
+        "cuMemcpyAtoHAsync_v2",
+        0x0396,
+        SYNC,
+        PURE,
+        bytes_out("dstHost", size_from="ByteCount"),
+        handle("srcArray", ARRAY),
+        size("srcOffset"),
+        size("ByteCount"),
+        handle("hStream", STREAM),
+        blocking=True,
+        server="copies, then waits for that stream: the bytes are the reply",
+        large="cut in pieces that the agent writes to the program",
     ),
 )

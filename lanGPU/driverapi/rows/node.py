@@ -89,7 +89,15 @@ ROWS = (
         client="host memory in the struct is not supported; unified addresses are resolved",
         server="array of node handles",
     ),
-    row("cuGraphMemcpyNodeGetParams", 0x0748, SYNC, PURE, handle("hNode", GRAPH_NODE), bytes_out("nodeParams", 200)),
+    row(
+        "cuGraphMemcpyNodeGetParams",
+        0x0748,
+        SYNC,
+        PURE,
+        handle("hNode", GRAPH_NODE),
+        bytes_out("nodeParams", 200),
+        server="array handles in the struct",
+    ),
     row(
         "cuGraphMemcpyNodeSetParams",
         0x0749,

@@ -4,6 +4,7 @@
 """
 
 from lanGPU.emulator.driver import (
+    arrays,
     capture,
     contexts,
     copies,
@@ -23,6 +24,7 @@ from lanGPU.emulator.driver import (
     pools,
     private,
     streams,
+    textures,
     user_objects,
     virtual_memory,
 )
@@ -32,6 +34,7 @@ from lanGPU.emulator.driver.state import Driver
 __all__ = ["BODIES", "Body", "Driver", "bodies", "coverage"]
 
 _MODULES = (
+    arrays,
     capture,
     contexts,
     copies,
@@ -51,6 +54,7 @@ _MODULES = (
     pools,
     private,
     streams,
+    textures,
     user_objects,
     virtual_memory,
 )

@@ -34,7 +34,8 @@ def _copy(d: Driver, stream: Stream, destination: int, source: int, size: int, *
     d.run(stream, Copy(destination, source, size, d.memory, *device), wait=wait)
 
 
-def _pinned(d: Driver, pointer: int, size: int) -> bool:
+def pinned(d: Driver, pointer: int, size: int) -> bool:
+    """Whether all of it is memory that kernels may use."""
     return d.memory.contains(pointer, size)
 
 
@@ -50,9 +51,9 @@ def memcpy_h_to_d_async(d: Driver, context: Context, dst: int, src: int, size: i
 
 
 def _host_source_async(d: Driver, stream: Stream, dst: int, src: int, size: int) -> None:
-    pinned = stream.capture is not None or _pinned(d, src, size)
-    if pinned or size > _STAGE_MAX:
-        _copy(d, stream, dst, src, size, device=(True, False), wait=not pinned)
+    kept = stream.capture is not None or pinned(d, src, size)
+    if kept or size > _STAGE_MAX:
+        _copy(d, stream, dst, src, size, device=(True, False), wait=not kept)
     elif size:
         d.check_range(dst, size)
         d.run(stream, BytesCopy(dst, get_bytes(src, size), d.memory), wait=False)
@@ -67,8 +68,8 @@ def memcpy_d_to_h(d: Driver, context: Context, dst: int, src: int, size: int) ->
 @in_context("cuMemcpyDtoHAsync_v2")
 def memcpy_d_to_h_async(d: Driver, context: Context, dst: int, src: int, size: int, stream: int) -> None:
     where = d.stream(context, stream)
-    pinned = where.capture is not None or _pinned(d, dst, size)
-    _copy(d, where, dst, src, size, device=(False, True), wait=not pinned)
+    kept = where.capture is not None or pinned(d, dst, size)
+    _copy(d, where, dst, src, size, device=(False, True), wait=not kept)
 
 
 # --- device to device, peers, unified ---------------------------------------------------------------------------------------
@@ -97,14 +98,14 @@ def memcpy_peer_async(d: Driver, context: Context, dst: int, dst_context: int, s
 @in_context("cuMemcpy", unsafe=True)
 def memcpy(d: Driver, context: Context, dst: int, src: int, size: int) -> None:
     """Either side may be any memory: what is not a device's or pinned is the program's."""
-    sides = (_pinned(d, dst, size), _pinned(d, src, size))
+    sides = (pinned(d, dst, size), pinned(d, src, size))
     _copy(d, d.stream(context, 0), dst, src, size, device=sides, wait=not all(sides))
 
 
 @in_context("cuMemcpyAsync")
 def memcpy_async(d: Driver, context: Context, dst: int, src: int, size: int, stream: int) -> None:
     where = d.stream(context, stream)
-    sides = (_pinned(d, dst, size), _pinned(d, src, size))
+    sides = (pinned(d, dst, size), pinned(d, src, size))
     if sides == (True, False):
         _host_source_async(d, where, dst, src, size)
     else:

@@ -21,6 +21,7 @@ from lanGPU.emulator.results import INVALID_VALUE, CuError
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
 
+_ARRAY_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_ARRAY"]
 _HOST_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_HOST"]
 _DEVICE_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_DEVICE"]
 _ATTRIBUTE_BYTES: Final = 64
@@ -140,6 +141,11 @@ def _describe_copy(action: object) -> bytes:
         raise CuError(INVALID_VALUE)
     fields = {"WidthInBytes": width, "Height": height, "Depth": depth}
     for name, side in sides.items():
+        if side.array:
+            x, y, z = side.corner
+            place = {"MemoryType": _ARRAY_TYPE, "Array": side.array, "XInBytes": x, "Y": y, "Z": z}
+            fields.update({name + key: value for key, value in place.items()})
+            continue
         fields[name + "MemoryType"] = _DEVICE_TYPE if side.device else _HOST_TYPE
         fields[name + ("Device" if side.device else "Host")] = side.address
         fields[name + "Pitch"] = side.pitch

@@ -126,6 +126,9 @@ class Side:
     pitch: int
     slice_pitch: int
     device: bool
+    array: int = 0
+    """The CUarray that it lies in, and where: (x in bytes, y, z)."""
+    corner: tuple[int, int, int] = (0, 0, 0)
 
     def extent(self, width: int, height: int, depth: int) -> int:
         """Bytes from the first byte to behind the last one."""

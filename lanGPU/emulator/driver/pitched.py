@@ -1,4 +1,4 @@
-"""2D and 3D copies between linear memory; arrays do not exist here."""
+"""2D and 3D copies between linear memory and arrays."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.structs import MEMCPY2D, MEMCPY3D
+from lanGPU.emulator.driver.arrays import array_side
 from lanGPU.emulator.driver.cabi import get_bytes, need
 from lanGPU.emulator.driver.objects import Context
 from lanGPU.emulator.driver.operations import PitchedCopy, Side
 from lanGPU.emulator.driver.registry import in_context
-from lanGPU.emulator.results import INVALID_VALUE, NOT_SUPPORTED, CuError
+from lanGPU.emulator.results import INVALID_VALUE, CuError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
@@ -48,7 +49,7 @@ def _copy(d: Driver, fields: dict[str, int]) -> PitchedCopy | None:
 def _side(d: Driver, fields: dict[str, int], side: str, width: int, height: int, depth: int) -> Side:
     kind = fields[side + "MemoryType"]
     if kind == _ARRAY:
-        raise CuError(NOT_SUPPORTED, "CUDA arrays are not supported by the emulated driver")
+        return array_side(d, fields, side, width, height, depth)
     if kind not in (_HOST, _DEVICE, _UNIFIED) or fields[side + "LOD"]:
         raise CuError(INVALID_VALUE)
     base = need(fields[side + ("Host" if kind == _HOST else "Device")])

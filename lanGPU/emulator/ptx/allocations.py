@@ -9,6 +9,8 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 
+from lanGPU.emulator.ptx.textures import ObjectTable
+
 
 class AllocationMap:
     """Intervals of device-accessible memory; add and remove from any thread."""
@@ -19,6 +21,8 @@ class AllocationMap:
         """The table itself; copied as a whole when it changed."""
         self._lock = threading.Lock()
         self._table: ctypes.Array[ctypes.c_uint64] | None = None
+        self.textures = ObjectTable()
+        """Texture and surface objects, the other thing that a kernel's numbers may stand for."""
 
     def add(self, address: int, size: int) -> None:
         """Makes [address, address + size) known; a size of 0 adds nothing.

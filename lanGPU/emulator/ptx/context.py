@@ -33,7 +33,9 @@ GRIDID: Final = 176  # i64
 GLOBALS: Final = 184  # ptr: addresses of the module variables that the kernel uses
 BARRIERS: Final = 192  # 16 x (i32 arrived, i32 popc of the last release, i32 participants of it, i32 0)
 DEPTH: Final = 448  # i32: calls of recursive functions that are open
+PARAM_BYTES: Final = 452  # i32: bytes of the parameter buffer
 ACTIVE: Final = 456  # ptr: i32, helpers at work
+TEXTURES: Final = 464  # ptr: table of texture and surface objects
 SITES: Final = 512  # per access site: (i64 start, i64 end) of the interval last hit
 SITE_BYTES: Final = 16
 
@@ -69,3 +71,5 @@ FAULT_DEADLOCK: Final = 4
 FAULT_LOCAL_OVERFLOW: Final = 5
 FAULT_STACK_OVERFLOW: Final = 6
 FAULT_BAD_CALL: Final = 7
+FAULT_BAD_OBJECT: Final = 8
+FAULT_SURFACE_RANGE: Final = 9

@@ -561,10 +561,14 @@ class BodyParser:
             if tokens.accept("-"):
                 sign = -sign
             offset += sign * _constant(tokens)
-        if tokens.peek() == ",":
-            raise EmulatorUnsupportedError(
-                f"{self._function.name}, PTX line {line}: {self._opcode}: texture and tensor addresses are not supported"
-            )
+        if tokens.accept(","):
+            coordinates = self._simple()
+            if tokens.peek() == ",":
+                raise EmulatorUnsupportedError(
+                    f"{self._function.name}, PTX line {line}: {self._opcode}: separate samplers and tensor addresses are not supported"
+                )
+            tokens.expect("]")
+            return Memory(base, offset, coordinates)
         tokens.expect("]")
         return Memory(base, offset)
 

@@ -31,6 +31,8 @@ _KINDS = {
     c.FAULT_LOCAL_OVERFLOW: "local memory overflow",
     c.FAULT_STACK_OVERFLOW: "stack overflow",
     c.FAULT_BAD_CALL: "call through a bad function pointer",
+    c.FAULT_BAD_OBJECT: "bad texture or surface object",
+    c.FAULT_SURFACE_RANGE: "surface access out of range",
 }
 
 
@@ -208,10 +210,12 @@ class CompiledKernel:
             struct.pack_into("<Q6I", fields, c.PARAMS, _aligned16(parameters), *block, *grid)
             struct.pack_into("<QQQ", fields, c.SHARED, shared, shared_bytes, ctypes.addressof(table))
             struct.pack_into("<I", fields, c.DYNAMIC_BYTES, dynamic_shared_bytes)
+            struct.pack_into("<I", fields, c.PARAM_BYTES, len(params))
             struct.pack_into("<QQQ", fields, c.ARENA, arena, arena, arena + len(worker.arena) - 16)
             if self.record_bytes:
                 struct.pack_into("<QQ", fields, c.RECORDS, _aligned(worker.records, 64), ctypes.addressof(worker.warps))
             struct.pack_into("<II", fields, c.WORKER, number, count)
+            struct.pack_into("<Q", fields, c.TEXTURES, allocations.textures.address)
             struct.pack_into("<Q", fields, c.GLOBALS, ctypes.addressof(self._globals))
         arguments = (ctypes.addressof(following), total, ctypes.addressof(stop))
         task = Task(lambda number: self._run(workers[number].address, *arguments, 0))

@@ -62,10 +62,11 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """``[base+offset]``."""
+    """``[base+offset]``, or ``[object, coordinates]`` of textures and surfaces."""
 
     base: "Register | Symbol | Integer"
     offset: int = 0
+    coordinates: "Operand | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from lanGPU.emulator.ptx import (
     ops_float,
     ops_integer,
     ops_memory,
+    ops_texture,
 )
 from lanGPU.emulator.ptx.lowering import FunctionLowering, Unsupported
 from lanGPU.emulator.ptx.parser import BodyParser, Outline
@@ -17,7 +18,7 @@ from lanGPU.emulator.ptx.scheduler import plain_block, run_blocks, waiting_block
 from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxSyntaxError, Register, Symbol, Variable, Vector
 from lanGPU.errors import EmulatorUnsupportedError
 
-OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_memory)
+OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_memory, ops_texture)
 """Imported for what they register."""
 
 _AXES = {"x": 0, "y": 4, "z": 8}

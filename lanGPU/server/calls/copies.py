@@ -17,13 +17,13 @@ _PER_THREAD: Final = 2
 """CU_STREAM_PER_THREAD"""
 
 
-def _stream(issuer: Issuer, call: Call) -> int:
+def stream_of(issuer: Issuer, call: Call) -> int:
     """The driver's stream in which the call runs, also where NULL means the per-thread one."""
     stream = call.handle(issuer.executor, "hStream") if "hStream" in call.row.arg_index else 0
     return stream or (_PER_THREAD if call.per_thread else 0)
 
 
-def _refuse_capture(issuer: Issuer, call: Call, stream: int) -> None:
+def refuse_capture(issuer: Issuer, call: Call, stream: int) -> None:
     """A captured copy would fill our memory at some later launch, when nobody listens."""
     status = bytearray(4)
     if issuer.driver.call("cuStreamIsCapturing", stream, address_of(status)) == CUDA_SUCCESS and any(status):
@@ -37,10 +37,10 @@ def to_host(issuer: Issuer, call: Call) -> Answer | None:
     count = call.word("ByteCount")
     if not count <= call.word("dstHost") <= MAX_OUTPUT_BYTES:
         raise call.failed(CUDA_ERROR_INVALID_VALUE, f"{count} bytes into {call.word('dstHost')}")
-    stream = _stream(issuer, call)
+    stream = stream_of(issuer, call)
     asynchronous = "hStream" in call.row.arg_index
     if asynchronous:
-        _refuse_capture(issuer, call, stream)
+        refuse_capture(issuer, call, stream)
     data = bytearray(pad8(call.word("dstHost")))
     address, source = address_of(data), call.word("srcDevice")
     own = call.handle(issuer.executor, "hStream") if asynchronous else 0
@@ -73,7 +73,7 @@ def pitched(issuer: Issuer, call: Call) -> Answer | None:
     """`pCopy`: *pitched copy* of docs/internals.md. Outputs: the rows of a host destination, packed."""
     issuer.executor.ensure_thread(call.thread)
     layout = structs.MEMCPY3D if "3D" in call.row.name else structs.MEMCPY2D
-    stream = _stream(issuer, call)
+    stream = stream_of(issuer, call)
     asynchronous = "hStream" in call.row.arg_index
     own = call.handle(issuer.executor, "hStream") if asynchronous else 0
     blob = call.blob("pCopy")
@@ -97,7 +97,7 @@ def pitched(issuer: Issuer, call: Call) -> Answer | None:
         if total > MAX_OUTPUT_BYTES:
             raise call.failed(CUDA_ERROR_INVALID_VALUE, f"{total} bytes do not fit a reply")
         if asynchronous:
-            _refuse_capture(issuer, call, stream)
+            refuse_capture(issuer, call, stream)
         output = bytearray(pad8(total))
         _set_host_side(layout, params, "dst", output)
     translate_struct(issuer, call, layout, params)

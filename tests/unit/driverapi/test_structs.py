@@ -153,6 +153,11 @@ SIZES = {
     "CUDA_GRAPH_INSTANTIATE_PARAMS": 32,
     "CUgraphExecUpdateResultInfo": 24,
     "CUdevprop": 56,
+    "CUDA_ARRAY_DESCRIPTOR_v2": 24,
+    "CUDA_ARRAY3D_DESCRIPTOR_v2": 40,
+    "CUDA_RESOURCE_DESC_v1": 144,
+    "CUDA_TEXTURE_DESC_v1": 104,
+    "CUDA_RESOURCE_VIEW_DESC_v1": 112,
 }
 """sizeof, as gcc on x86-64 gives it for cuda.h of CUDA 13.5."""
 

@@ -31,6 +31,8 @@ C_TYPES = {
     "CUmemGenericAllocationHandle": HandleType.MEM_ALLOCATION,
     "CUlinkState": HandleType.LINK_STATE,
     "CUgreenCtx": HandleType.GREEN_CONTEXT,
+    "CUarray": HandleType.ARRAY,
+    "CUmipmappedArray": HandleType.MIPMAPPED_ARRAY,
 }
 HANDLE_USES = {ArgKind.HANDLE, ArgKind.HANDLE_DESTROY}
 HANDLE_STORES = {ArgKind.HANDLE_OUT, ArgKind.HANDLE_QUERY}
@@ -38,7 +40,7 @@ SIZED = {ArgKind.BYTES_IN, ArgKind.BYTES_OUT, ArgKind.BYTES_INOUT}
 WRITES = {ArgKind.BYTES_OUT, ArgKind.BYTES_INOUT, ArgKind.HANDLE_QUERY}
 FIXED_BYTES = {
     **dict.fromkeys(("int", "unsigned int", "float", "CUdevice"), 4),
-    **dict.fromkeys(("size_t", "unsigned long long", "cuuint64_t", "CUdeviceptr"), 8),
+    **dict.fromkeys(("size_t", "unsigned long long", "cuuint64_t", "CUdeviceptr", "CUtexObject", "CUsurfObject"), 8),
 }
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
