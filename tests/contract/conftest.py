@@ -1,5 +1,6 @@
 """The device contract on the emulated driver; tests/gpu runs the same tests on a real GPU."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,8 @@ from tests.helpers.device import EMULATED, Cuda, open_cuda
 
 @pytest.fixture(scope="session")
 def cuda() -> Cuda:
-    """The driver under test."""
-    return open_cuda(EMULATED)
+    """The driver under test; LANGPU_TEST_DEVICE=given takes the one that the process finds (`tests/integration/client`)."""
+    return open_cuda(os.environ.get("LANGPU_TEST_DEVICE", EMULATED))
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from lanGPU.driverapi.model import CallClass
+from lanGPU.driverapi.table import ROWS
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 EMULATED: Final = "emulated"
 REAL: Final = "real"
@@ -178,8 +181,11 @@ class Cuda:
         return call
 
     def fails(self, name: str, *args: Any) -> int:
-        """The CUresult of a call, whatever it is."""
-        return int(getattr(self.driver, name)(*args)[0])
+        """The CUresult of a call, whatever it is; a posted call's may come with the next one that waits, as asynchronous errors do."""
+        result = int(getattr(self.driver, name)(*args)[0])
+        if result == 0 and self.kind == GIVEN and _is_posted(name):
+            result = int(self.driver.cuCtxSynchronize()[0])
+        return result
 
     def module(self, ptx: str) -> Any:
         """A module loaded from PTX text."""
@@ -204,6 +210,12 @@ class Cuda:
     def launch(self, function: Any, grid: int, block: int, arguments: tuple[Any, ...], *, stream: Any = 0, shared: int = 0) -> None:
         """Launches with kernelParams made of (ctypes type, value) pairs."""
         self.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared, stream, pack(arguments), 0)
+
+
+def _is_posted(name: str) -> bool:
+    """Whether a program on a remote device goes on before the call is carried out."""
+    rows = [row for row in ROWS if row.base_name == name]
+    return bool(rows) and all(row.call_class in (CallClass.POST, CallClass.POST_NAMED) for row in rows)
 
 
 def pack(arguments: tuple[Any, ...]) -> Any:

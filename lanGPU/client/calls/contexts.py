@@ -211,6 +211,7 @@ def destroy(call: Call, handle: int) -> Steps:
     yield from destroy_storage(call, handle)
     if call.thread.current == handle:
         call.thread.stack.pop()
+        call.state.publish_thread(call.thread)  # before anybody asks the slot, which would bring the dead context back
     _context_gone(call, handle)
     call.state.names.give_back(handle)
     result = yield Post("cuCtxDestroy_v2", (handle,), 0)
