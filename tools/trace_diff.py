@@ -222,7 +222,7 @@ def masked(value: Any, one: Any, other: Any) -> Any:
 
 
 def without_padding(one: Any, other: Any) -> tuple[Any, int]:
-    """`one` with those halves of struct parameters' words as in `other` which are no names in either; and how many there were.
+    """`one` with those halves of struct parameters' words as in `other` which are not names in both; and how many there were.
 
     A struct that a program passes by value has bytes that nobody wrote, and what lies there depends on what the stack was used for
     before. That parameters arrive byte for byte as they were passed is what the tests of the shim check.
@@ -231,12 +231,16 @@ def without_padding(one: Any, other: Any) -> tuple[Any, int]:
         return one, 0
     out, count = [], 0
     for mine, theirs in zip(one, other, strict=True):
+        if isinstance(mine, str) and isinstance(theirs, str) and len(mine) == len(theirs) == 2:  # one byte: an object of an empty class
+            count += mine != theirs
+            out.append(theirs)
+            continue
         if not isinstance(mine, list) or not isinstance(theirs, list) or len(mine) != len(theirs):
             out.append(mine)
             continue
         same = []
         for a, b in zip(mine, theirs, strict=True):
-            if a != b and not _NAME.search(f"{a}{b}"):
+            if a != b and not (_NAME.search(str(a)) and _NAME.search(str(b))):
                 count += 1
                 same.append(b)
             else:
