@@ -112,6 +112,13 @@ def test_destroy(program: Program) -> None:
     assert create(program) != a
 
 
+def test_destroying_the_current_context_uncovers_the_one_below(program: Program) -> None:
+    below = create(program)
+    above = create(program)
+    assert program.call("cuCtxDestroy_v2", above) == 0
+    assert current(program) == below
+
+
 def test_primary_context_is_counted_here(program: Program) -> None:
     first = retain(program)
     assert retain(program) == first
