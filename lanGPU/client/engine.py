@@ -41,6 +41,7 @@ from lanGPU.driverapi.exports import export_names
 from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.errors import LanGPUError
+from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.connection import Buffer
 from lanGPU.wire.handshake import Welcome
 from lanGPU.wire.records import RECORD_HEADER, REPLY_HEADER, Value, encode, pad8
@@ -58,7 +59,7 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
 
-_PRIVATE: Final = {row.api_id: row for row in private_rows().values()}
+_PRIVATE: Final = {row.api_id: row for row in (*private_rows().values(), *nvml_rows().values())}
 
 
 class Shell(Protocol):

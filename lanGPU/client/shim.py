@@ -24,9 +24,12 @@ from lanGPU.driverapi.exports import export_names, resolve_symbol
 from lanGPU.errors import ConfigError
 from lanGPU.native import x86_64
 from lanGPU.native.elf import shared_object
+from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.records import FLAG_PER_THREAD
 
 SONAME: Final = "libcuda.so.1"
+NVML_SONAME: Final = "libnvidia-ml.so.1"
+"""Another name of the same file: one attachment, one set of threads, one end of the process."""
 _INDEX = "symbols"
 _CHECK_BYTES = 32
 """The index begins with this much of a hash of itself and the library: a cut-off file would end every program that loads it."""
@@ -42,8 +45,8 @@ class ShimInfo:
 
 
 def entry_names() -> tuple[str, ...]:
-    """Every entry point of the shim: what it exports, then the functions of private tables, which are reached by address only."""
-    return (*export_names(), *private_rows())
+    """Every entry point of the shim: what it exports, the functions of private tables, reached by address only, then NVML's."""
+    return (*export_names(), *private_rows(), *nvml_rows())
 
 
 @cache
@@ -54,7 +57,7 @@ def _tables() -> tuple[bytes, bytes]:
     symbols = b""
     for name in entry_names():
         row, per_thread = resolve_symbol(name)
-        row = row or private_rows().get(name)
+        row = row or private_rows().get(name) or nvml_rows().get(name)
         if row is None:
             symbols += struct.pack("<HH", dispatch.NO_ROW, 0)
             continue
@@ -123,8 +126,9 @@ def ensure() -> ShimInfo:
         offsets = struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names))
         _write(folder / _INDEX, _check(offsets, image) + offsets)
         _write(path, image)
-        with contextlib.suppress(FileExistsError):
-            (folder / "libcuda.so").symlink_to(SONAME)
+        for other in ("libcuda.so", NVML_SONAME):
+            with contextlib.suppress(FileExistsError):
+                (folder / other).symlink_to(SONAME)
     except OSError as problem:
         raise ConfigError(f"the CUDA library for programs cannot be written to {folder}: {problem.strerror}") from problem
     return ShimInfo(path, digest, symbols)

@@ -83,17 +83,17 @@ def device_get_pci_bus_id(call: Call, out: int, length: int, dev: int) -> Steps:
 def device_get_by_pci_bus_id(call: Call, out: int, text: int) -> Steps:
     """Accepts domain:bus:device.function, without function, and without domain."""
     need_pointer(out, text)
-    wanted = _pci((yield ReadString(text, 64)).decode(errors="replace"))
+    wanted = parse_pci((yield ReadString(text, 64)).decode(errors="replace"))
     if wanted is None:
         return CUDA_ERROR_INVALID_VALUE
     for ordinal, device in enumerate(call.state.devices):
-        if _pci(device.pci_bus_id) == wanted:
+        if parse_pci(device.pci_bus_id) == wanted:
             yield write_i32(out, ordinal)
             return CUDA_SUCCESS
     return CUDA_ERROR_INVALID_DEVICE
 
 
-def _pci(text: str) -> tuple[int, int, int, int] | None:
+def parse_pci(text: str) -> tuple[int, int, int, int] | None:
     match = _PCI.fullmatch(text)
     if match is None:
         return None

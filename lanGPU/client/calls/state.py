@@ -239,6 +239,10 @@ class SessionState:
         self.private_tables: dict[bytes, int] = {}
         """Identifier -> where that table lies in the program."""
         self.next_context_id = 1
+        self.nvml_users = 0
+        """nvmlInit calls that were not undone."""
+        self.nvml_strings: dict[bytes, int] = {}
+        """Where nvmlErrorString's texts lie, all below 2 GiB."""
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:

@@ -1,0 +1,230 @@
+"""NVML for the served devices: what WELCOME says of them. Values that change (memory, utilisation, ...) answer NOT_SUPPORTED so far.
+
+Asks for a connection, but never for cuInit, a context or anything else of the device.
+"""
+
+import uuid
+from collections.abc import Callable
+from functools import wraps
+
+from lanGPU.client.calls.devices import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, parse_pci, write_i32, write_u64
+from lanGPU.client.calls.effects import Connect, LogLine, Part, ReadString, Steps, Syscall, WriteMemory
+from lanGPU.client.calls.registry import client_call
+from lanGPU.client.calls.state import Call, u32
+from lanGPU.client.syscalls import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
+from lanGPU.errors import LanGPUError
+from lanGPU.nvml import results
+from lanGPU.nvml.rows import PARAMS, nvml_rows
+from lanGPU.wire.handshake import DeviceInfo
+
+COMPUTE_MODE = 20
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; its values are those of nvmlComputeMode_t."""
+MAX_NAME_BYTES = 96
+MAX_UUID_BYTES = 80
+_HANDLE = 0x4C47_0001
+"""nvmlDevice_t of device 0; the next ones follow. Small integers and addresses are no handles."""
+_MAP_32BIT = 0x40
+_PAGE_BYTES = 4096
+
+
+class NvmlError(LanGPUError):
+    """A call ends with this nvmlReturn_t."""
+
+    exit_code = 93
+
+    def __init__(self, result: int) -> None:
+        super().__init__(results.text(result))
+        self.result = result
+
+
+def _nvml(*names: str, ready: bool = True) -> Callable[[Callable[..., Steps]], Callable[..., Steps]]:
+    """Register for NVML rows: no CUresult ever becomes their answer; with `ready` only after nvmlInit."""
+
+    def register(function: Callable[..., Steps]) -> Callable[..., Steps]:
+        @wraps(function)
+        def guarded(call: Call, *args: int) -> Steps:
+            if ready and not call.state.nvml_users:
+                return results.ERROR_UNINITIALIZED
+            try:
+                return (yield from function(call, *args))
+            except NvmlError as error:
+                return error.result
+            except LanGPUError as error:
+                yield LogLine("debug", f"{call.row.name}: {error}")
+                return results.ERROR_UNKNOWN
+
+        return client_call(*names, before_init=True)(guarded)
+
+    return register
+
+
+def _need(*pointers: int) -> None:
+    if not all(pointers):
+        raise NvmlError(results.ERROR_INVALID_ARGUMENT)
+
+
+def _devices(call: Call) -> tuple[DeviceInfo, ...]:
+    return call.state.welcome.devices if call.state.welcome is not None else ()
+
+
+def _device(call: Call, handle: int) -> DeviceInfo:
+    devices = _devices(call)
+    if not _HANDLE <= handle < _HANDLE + len(devices):
+        raise NvmlError(results.ERROR_INVALID_ARGUMENT)
+    return devices[handle - _HANDLE]
+
+
+def _text(out: int, length: int, text: str, longest: int) -> Part[int]:
+    """INSUFFICIENT_SIZE where text and NUL do not fit, as NVML says."""
+    _need(out)
+    data = text.encode()[: longest - 1] + b"\0"
+    if u32(length) < len(data):
+        return results.ERROR_INSUFFICIENT_SIZE
+    yield WriteMemory(out, data)
+    return results.SUCCESS
+
+
+def _uuid_text(device: DeviceInfo) -> str:
+    return f"GPU-{uuid.UUID(bytes=device.uuid)}"
+
+
+@_nvml("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", ready=False)
+def init(call: Call, *flags: int) -> Steps:
+    """Connects, and counts; without a server DRIVER_NOT_LOADED, and why is on stderr."""
+    try:
+        yield Connect()
+    except LanGPUError:
+        return results.ERROR_DRIVER_NOT_LOADED
+    call.state.nvml_users += 1
+    return results.SUCCESS
+
+
+@_nvml("nvmlShutdown")
+def shutdown(call: Call) -> Steps:
+    """Undoes one nvmlInit."""
+    yield from ()
+    call.state.nvml_users -= 1
+    return results.SUCCESS
+
+
+@_nvml("nvmlErrorString", ready=False)
+def error_string(call: Call, result: int) -> Steps:
+    """The one function that returns an address: in the lowest 2 GiB, as a call's answer has 31 bits."""
+    text = results.text(u32(result)).encode() + b"\0"
+    address = call.state.nvml_strings.get(text)
+    if address is None:
+        flags = MAP_PRIVATE | MAP_ANONYMOUS | _MAP_32BIT
+        address = int((yield Syscall("mmap", (0, _PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0))))
+        if not 0 < address < 1 << 31:
+            return 0
+        yield WriteMemory(address, text, now=True)
+        call.state.nvml_strings[text] = address
+    return address
+
+
+@_nvml("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", ready=False)
+def system_cuda_driver_version(call: Call, out: int) -> Steps:
+    """The server's."""
+    _need(out)
+    welcome = yield Connect()
+    yield write_i32(out, welcome.driver_version)
+    return results.SUCCESS
+
+
+@_nvml("nvmlDeviceGetCount", "nvmlDeviceGetCount_v2")
+def device_count(call: Call, out: int) -> Steps:
+    """The served devices, whatever CUDA_VISIBLE_DEVICES says."""
+    _need(out)
+    yield write_i32(out, len(_devices(call)))
+    return results.SUCCESS
+
+
+@_nvml("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2")
+def handle_by_index(call: Call, index: int, out: int) -> Steps:
+    """Unknown index: INVALID_ARGUMENT."""
+    _need(out)
+    if u32(index) >= len(_devices(call)):
+        return results.ERROR_INVALID_ARGUMENT
+    yield write_u64(out, _HANDLE + u32(index))
+    return results.SUCCESS
+
+
+@_nvml("nvmlDeviceGetHandleByUUID")
+def handle_by_uuid(call: Call, text: int, out: int) -> Steps:
+    """Unknown: NOT_FOUND."""
+    _need(text, out)
+    wanted = (yield ReadString(text, MAX_UUID_BYTES)).decode(errors="replace").lower()
+    for number, device in enumerate(_devices(call)):
+        if _uuid_text(device).lower() == wanted:
+            yield write_u64(out, _HANDLE + number)
+            return results.SUCCESS
+    return results.ERROR_NOT_FOUND
+
+
+@_nvml("nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2")
+def handle_by_pci(call: Call, text: int, out: int) -> Steps:
+    """Unknown: NOT_FOUND; no PCI address: INVALID_ARGUMENT."""
+    _need(text, out)
+    wanted = parse_pci((yield ReadString(text, 64)).decode(errors="replace"))
+    if wanted is None:
+        return results.ERROR_INVALID_ARGUMENT
+    for number, device in enumerate(_devices(call)):
+        if parse_pci(device.pci_bus_id) == wanted:
+            yield write_u64(out, _HANDLE + number)
+            return results.SUCCESS
+    return results.ERROR_NOT_FOUND
+
+
+@_nvml("nvmlDeviceGetIndex")
+def device_index(call: Call, handle: int, out: int) -> Steps:
+    """Its place among the served devices."""
+    _need(out)
+    _device(call, handle)
+    yield write_i32(out, handle - _HANDLE)
+    return results.SUCCESS
+
+
+@_nvml("nvmlDeviceGetName")
+def device_name(call: Call, handle: int, out: int, length: int) -> Steps:
+    """As the server's driver says."""
+    return (yield from _text(out, length, _device(call, handle).name, MAX_NAME_BYTES))
+
+
+@_nvml("nvmlDeviceGetUUID")
+def device_uuid(call: Call, handle: int, out: int, length: int) -> Steps:
+    """GPU- and the driver's UUID."""
+    return (yield from _text(out, length, _uuid_text(_device(call, handle)), MAX_UUID_BYTES))
+
+
+def _attribute(device: DeviceInfo, attribute: int) -> int:
+    value = device.attributes.get(attribute)
+    if value is None:
+        raise NvmlError(results.ERROR_NOT_SUPPORTED)
+    return value
+
+
+@_nvml("nvmlDeviceGetCudaComputeCapability")
+def compute_capability(call: Call, handle: int, major: int, minor: int) -> Steps:
+    """As cuDeviceGetAttribute says."""
+    device = _device(call, handle)
+    _need(major, minor)
+    yield write_i32(major, _attribute(device, COMPUTE_CAPABILITY_MAJOR))
+    yield write_i32(minor, _attribute(device, COMPUTE_CAPABILITY_MINOR))
+    return results.SUCCESS
+
+
+@_nvml("nvmlDeviceGetComputeMode")
+def compute_mode(call: Call, handle: int, out: int) -> Steps:
+    """As cuDeviceGetAttribute says."""
+    device = _device(call, handle)
+    _need(out)
+    yield write_i32(out, _attribute(device, COMPUTE_MODE))
+    return results.SUCCESS
+
+
+@_nvml(*(name for name in nvml_rows() if name not in PARAMS), ready=False)
+def unsupported(call: Call) -> Steps:
+    """Everything else, named once."""
+    name = call.row.name
+    yield LogLine("warning", f"{name} is not supported", once=f"unsupported {name}")
+    return results.ERROR_NOT_SUPPORTED
