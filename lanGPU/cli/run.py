@@ -21,6 +21,7 @@ from lanGPU.cli.options import log_level_option, seconds, start_logging
     type=click.Path(dir_okay=False, path_type=Path),
     help="At the end, write the same numbers to FILE as JSON.",
 )
+@click.option("--report-unsupported", is_flag=True, help="At the end, list functions answered with not supported, with counts, on stderr.")
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=seconds, help="End the program when it runs longer than this.")
 @log_level_option
 @click.argument("program", metavar="PROGRAM", type=click.UNPROCESSED)
@@ -29,6 +30,7 @@ def command(
     host: str | None,
     stats: bool,
     stats_json: Path | None,
+    report_unsupported: bool,
     timeout_s: float | None,
     log_level: str,
     program: str,
@@ -50,5 +52,6 @@ def command(
             stats=stats,
             stats_json=stats_json,
             timeout_s=timeout_s,
+            report_unsupported=report_unsupported,
         )
     )

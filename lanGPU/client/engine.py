@@ -7,7 +7,7 @@ go on is put into `inbox` and the forwarder is woken.
 import logging
 import os
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -41,6 +41,7 @@ from lanGPU.driverapi.exports import export_names
 from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.errors import LanGPUError
+from lanGPU.nvml.results import ERROR_NOT_SUPPORTED as NVML_NOT_SUPPORTED
 from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.connection import Buffer
 from lanGPU.wire.handshake import Welcome
@@ -124,6 +125,8 @@ class Engine:
         self._staging = bytearray(COPY_CHUNK_BYTES)
         self._logged: set[str] = set()
         self.calls = 0
+        self.unsupported: Counter[str] = Counter()
+        """Functions that the agent answered with "not supported"; those without a row come here only the first time."""
         self._perform: dict[type, Callable[[Run, Any], Any]] = {
             effects.ReadMemory: self._read_memory,
             effects.ReadString: self._read_string,
@@ -144,6 +147,7 @@ class Engine:
         names = export_names()
         name = names[request.args[0]] if request.args[0] < len(names) else f"export {request.args[0]}"
         self.log_once(f"unsupported {name}", "warning", f"{name} is not supported")
+        self.unsupported[name] += 1
         self._answer(request.slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
 
     def handle(self, request: Request) -> None:
@@ -178,6 +182,7 @@ class Engine:
         if handler is None:
             if row.client:
                 self.log_once(row.name, "warning", f"{row.name} is not supported yet")
+                self.unsupported[row.name] += 1
                 self._answer(slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
                 return
             handler = fallback.generic
@@ -268,6 +273,9 @@ class Engine:
                 return
 
     def _finish(self, run: Run, result: int) -> None:
+        name = run.call.row.name
+        if result == (NVML_NOT_SUPPORTED if name in nvml_rows() else CUDA_ERROR_NOT_SUPPORTED):
+            self.unsupported[name] += 1
         if self._runs.get(run.slot) is run:
             if run.below is None:
                 del self._runs[run.slot]

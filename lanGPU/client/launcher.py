@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ class RunOptions:
     stats: bool = False
     stats_json: Path | None = None
     timeout_s: float | None = None
+    report_unsupported: bool = False
 
 
 def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -296,6 +298,11 @@ class _Launcher:
 
     # --- at the end ------------------------------------------------------------------------------------------------------
     def _report(self, registrar: Registrar, wall_s: float, code: int) -> None:
+        if self.options.report_unsupported:
+            counts = sum((session.engine.unsupported for session in registrar.ended), Counter[str]())
+            _say("functions answered with not supported: " + ("" if counts else "none"))
+            for name, count in sorted(counts.items()):
+                _say(f"  {name} {count}")
         if not self.options.stats and self.options.stats_json is None:
             return
         devices = self.welcome.devices

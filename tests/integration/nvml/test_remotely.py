@@ -60,7 +60,7 @@ print("right")
 
 def _run(where: str, program: str) -> subprocess.CompletedProcess[str]:
     langpu = os.path.join(os.path.dirname(sys.executable), "langpu")
-    command = [langpu, "run", "--host", where, "--", sys.executable, "-c", HEAD + textwrap.dedent(program)]
+    command = [langpu, "run", "--report-unsupported", "--host", where, "--", sys.executable, "-c", HEAD + textwrap.dedent(program)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -71,5 +71,6 @@ def test_a_program_asks_and_ends_cleanly() -> None:
         done = _run(where, PROGRAM)
         assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
         assert done.stderr.count("nvmlDeviceGetMemoryInfo is not supported") == 1
+        assert "langpu:   nvmlDeviceGetMemoryInfo 2\n" in done.stderr
         done = _run(where, BOTH)
         assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
