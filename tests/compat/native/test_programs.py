@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.nvcc import PROGRAMS, build, find_header, read_program
+from tests.helpers.nvcc import PROGRAMS, Program, build, find_header, read_program
 from tests.helpers.server import ServerProcess
 
 RUN_TIMEOUT_S = 100
@@ -23,13 +23,14 @@ WAITING = {
     "mapped": "kernels cannot use host memory yet",
 }
 """Programs that cannot pass yet, with the reason."""
-SOURCES = sorted(PROGRAMS.glob("*.cu"))
+PROGRAM_LIST = [read_program(source) for source in sorted(PROGRAMS.glob("*.cu"))]
 
 
-def cases() -> list[object]:
-    """One case for each program; strictly expected to fail where it must."""
+def cases(devices: int) -> list[object]:
+    """One case for each program for so many devices; strictly expected to fail where it must."""
     marks = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in WAITING.items()}
-    return [pytest.param(source, id=source.stem, marks=[marks[source.stem]] if source.stem in marks else []) for source in SOURCES]
+    chosen = [program for program in PROGRAM_LIST if int(program.environment.get("LANGPU_EMULATE_DEVICES", 1)) == devices]
+    return [pytest.param(program, id=program.name, marks=[marks[program.name]] if program.name in marks else []) for program in chosen]
 
 
 def run_remotely(server: ServerProcess, program: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -38,17 +39,27 @@ def run_remotely(server: ServerProcess, program: Path, *arguments: str, **enviro
     return subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env={**os.environ, **environment})
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("source", cases())
-def test_a_native_program_computes_what_it_should(source: Path, nvcc: Path, built: Path, request: pytest.FixtureRequest) -> None:
-    program = read_program(source)
-    server = request.getfixturevalue("server_of_two" if "LANGPU_EMULATE_DEVICES" in program.environment else "server")
+def check(program: Program, nvcc: Path, built: Path, server: ServerProcess) -> None:
+    """Builds and runs it; the last word must be ok."""
     options = list(program.options)
     if program.header:
         folder = find_header(nvcc, program.header)
         if folder is None:
             pytest.skip(f"no {program.header} found")
         options.append(f"-I{folder}")
-    done = run_remotely(server, build(nvcc, source, built / program.name, *options), **program.environment)
+    done = run_remotely(server, build(nvcc, program.source, built / program.name, *options), **program.environment)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ok"]), f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("program", cases(1))
+def test_a_native_program_computes_what_it_should(program: Program, nvcc: Path, built: Path, server: ServerProcess) -> None:
+    check(program, nvcc, built, server)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("program", cases(2))
+def test_a_native_program_uses_two_devices(program: Program, nvcc: Path, built: Path, server_of_two: ServerProcess) -> None:
+    check(program, nvcc, built, server_of_two)
