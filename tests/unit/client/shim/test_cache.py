@@ -74,7 +74,7 @@ def test_two_processes_at_once(cache: Path) -> None:
     assert [child.returncode for child in children] == [0, 0]
     assert paths[0] == paths[1]
     path = Path(os.fsdecode(paths[0]))
-    assert sorted(os.listdir(path.parent)) == ["libcuda.so", "libcuda.so.1", "symbols"]
+    assert sorted(os.listdir(path.parent)) == ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "symbols"]
     assert _loads(path)
 
 
