@@ -147,13 +147,13 @@ bad = []
 def work(tag):
     while not stop:
         bad.append(native_loop.post(cuda.cuMemsetD8_v2, 500, tag))
-threads = [threading.Thread(target=work, args=(i << 40,)) for i in range(3)]
+threads = [threading.Thread(target=work, args=((i + 1) << 40,)) for i in range(3)]
 for t in threads: t.start()
 codes = []
 for i in range(12):
     child = os.fork()
     if child == 0:
-        os._exit(native_loop.post(cuda.cuMemsetD8_v2, 100, 0))
+        os._exit(native_loop.post(cuda.cuMemsetD8_v2, 100, 1 << 50))
     codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 stop = True
 for t in threads: t.join()

@@ -17,6 +17,8 @@ from tests.helpers.shim_program import Program
 pytestmark = pytest.mark.slow
 
 SMALL = 16 + 3 * 8
+TAG = 1 << 40
+"""An address that is not null: a copy to null would be waited for."""
 POSTING = """
 from tests.helpers import native_loop
 result = native_loop.post(cuda.cuMemsetD8_v2, count, tag)
@@ -38,14 +40,14 @@ def test_a_full_ring_stops_the_program_until_there_is_room(agent: FakeAgent, pro
     session = agent.session
     session.stalled.set()
     fits = (lay.RING_BYTES - (session.ring.head - session.ring.tail)) // SMALL
-    program.send(POSTING, count=fits + 20_000, tag=0)
+    program.send(POSTING, count=fits + 20_000, tag=TAG)
     assert wait_until(lambda: bool(session.ring.bytes[lay.SPACE_WAITERS]))
     assert session.ring.head - session.ring.tail <= lay.RING_BYTES
     session.stalled.clear()
     session.ring.ring_doorbell()
     assert program.receive() == 0
     program.call("cuCtxSynchronize")
-    assert [r.words[0] for r in session.records[1:-1]] == list(range(fits + 20_000))
+    assert [r.words[0] for r in session.records[1:-1]] == [TAG | i for i in range(fits + 20_000)]
     assert not session.ring.bytes[lay.SPACE_WAITERS]
 
 
@@ -53,7 +55,7 @@ def test_a_program_that_waits_for_room_sees_the_end(agent: FakeAgent, program: P
     program.call("cuCtxSynchronize")
     session = agent.session
     session.stalled.set()
-    program.send(POSTING, count=lay.RING_BYTES // SMALL + 10, tag=0)
+    program.send(POSTING, count=lay.RING_BYTES // SMALL + 10, tag=TAG)
     assert wait_until(lambda: bool(session.ring.bytes[lay.SPACE_WAITERS]))
     session.ring.set_closed(709)
     assert program.receive() & 709 == 709
@@ -69,7 +71,7 @@ from tests.helpers import native_loop
 result = []
 def one(tag):
     result.append(native_loop.post(cuda.cuMemsetD8_v2, count, tag))
-threads = [threading.Thread(target=one, args=(i << 32,)) for i in range(6)]
+threads = [threading.Thread(target=one, args=((i + 1) << 32,)) for i in range(6)]
 for t in threads: t.start()
 for t in threads: t.join()
 """
