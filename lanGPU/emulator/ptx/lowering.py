@@ -10,6 +10,7 @@ no allocation per thread and was measured at a tenth of their cost.) What is liv
 notes which registers each instruction reads and writes.
 """
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -370,13 +371,12 @@ class FunctionLowering(Helpers):
         if kind == "pred":
             return "true" if value else "false"
         if kind in ("f32", "f64"):
-            bits = TYPE_BITS[kind]
-            return self.op(f"bitcast i{bits} {value & (1 << bits) - 1} to {llvm_type(kind)}")
+            if value:
+                raise Unsupported("an integer where a floating-point constant is wanted")
+            return "0.0"
         return str(value & (1 << TYPE_BITS[kind]) - 1)
 
     def _float(self, constant: Float, kind: str) -> str:
-        import struct
-
         plain: float
         raw = constant.bits.to_bytes(4 if constant.single else 8, "little")
         plain = struct.unpack("<f" if constant.single else "<d", raw)[0]
@@ -384,7 +384,10 @@ class FunctionLowering(Helpers):
         if (constant.single and bits == 32) or (not constant.single and bits == 64):
             word = constant.bits
         elif bits == 32:
-            word = int.from_bytes(struct.pack("<f", plain), "little")
+            try:
+                word = int.from_bytes(struct.pack("<f", plain), "little")
+            except OverflowError as error:
+                raise Unsupported("a constant beyond the type's range") from error
         elif bits == 64:
             word = int.from_bytes(struct.pack("<d", plain), "little")
         else:

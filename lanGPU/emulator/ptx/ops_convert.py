@@ -252,7 +252,8 @@ def is_space(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     elif space == "local":
         result = local
     elif space == "global":
-        result = f.bin("xor", "i1", f.bin("or", "i1", shared, local), "true")
+        params = f.call("i1", "ptx.in_params", "ptr %ctx", f"i64 {x}", "i64 1")
+        result = f.bin("xor", "i1", f.bin("or", "i1", f.bin("or", "i1", shared, local), params), "true")
     else:
         raise Unsupported("this address space")
     f.write(p, "pred", result)

@@ -166,7 +166,8 @@ def multiply24(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
 
 @operation("div", "rem")
 def divide(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
-    """Integer division; by zero (undefined in PTX) it gives all ones, the remainder the dividend, as hardware does."""
+    """Integer division. By zero, which PTX leaves open, as the code of NVIDIA's assembler for sm_80: all ones for quotient and
+    remainder; the 16-bit remainder is a - q * b, so the dividend."""
     check_count(i, 3)
     kind = m.type()
     if is_float(kind):
@@ -185,7 +186,7 @@ def divide(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         safe = f.op(f"or i1 {zero}, {overflow}")
     divisor = f.op(f"select i1 {safe}, {t} 1, {t} {y}")
     value = f.op(f"{'s' if is_signed(kind) else 'u'}{word} {t} {x}, {divisor}")
-    f.write(d, kind, f.op(f"select i1 {zero}, {t} {'-1' if word == 'div' else x}, {t} {value}"))
+    f.write(d, kind, f.op(f"select i1 {zero}, {t} {x if word == 'rem' and TYPE_BITS[kind] == 16 else '-1'}, {t} {value}"))
 
 
 @operation("abs", "neg")
@@ -533,15 +534,19 @@ def compare(f: FunctionLowering, word: str, kind: str, x: str, y: str, *, ftz: b
     if kind in ("f16", "bf16", "f32", "f64"):
         if word not in _FLOAT:
             raise Unsupported(f"comparison .{word} of floating-point values")
+        if ftz and kind not in ("f16", "f32"):
+            raise Unsupported(f".ftz of {kind}")
         if kind in ("f16", "bf16"):
             x, y = f.half_to_float(kind, x), f.half_to_float(kind, y)
+            if ftz:
+                x, y = f.flush_half(x), f.flush_half(y)
             kind = "f32"
         elif ftz:
             x, y = f.flush(x), f.flush(y)
         return f.op(f"fcmp {_FLOAT[word]} {llvm_type(kind)} {x}, {y}")
     name = _INTEGER.get(word)
-    if name is None:
-        raise Unsupported(f"comparison .{word} of integers")
+    if name is None or ftz:
+        raise Unsupported(f"comparison .{word}{'.ftz' if ftz else ''} of integers")
     unsigned_only = word in ("lo", "ls", "hi", "hs")
     require(kind, *_INTEGERS, "b16", "b32", "b64")
     if unsigned_only and kind[0] != "u":
@@ -564,12 +569,10 @@ def set_predicate(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     p, q = pair(i.operands[0])
     a, b = i.operands[1:3]
     if kind in ("f16x2", "bf16x2"):
-        if ftz:
-            raise Unsupported(".ftz of packed halves")
         x, y = f.value(a, kind), f.value(b, kind)
         for n, target in enumerate((p, q)):
             lanes = [f.op(f"trunc i32 {f.op(f'lshr i32 {v}, {16 * n}')} to i16") for v in (x, y)]
-            result = compare(f, word, kind[:-2], lanes[0], lanes[1], ftz=False)
+            result = compare(f, word, kind[:-2], lanes[0], lanes[1], ftz=ftz)
             if combine:
                 result = f.op(f"{combine} i1 {result}, {f.value(i.operands[3], 'pred')}")
             if target is not None:
@@ -585,6 +588,10 @@ def set_predicate(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         f.write(q, "pred", inverse)
 
 
+_ONES = {"f32": "1.0", "f16": "15360", "bf16": "16256"}
+"""1.0 of each floating-point result, as LLVM writes it."""
+
+
 @operation("set")
 def set_value(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     """set.cmp[.boolop].dtype.stype: all ones or 1.0 where true."""
@@ -594,15 +601,25 @@ def set_value(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     result_kind, kind = m.type(), m.type()
     check_count(i, 4 if combine else 3)
     a, b = i.operands[1:3]
-    if kind in ("f16x2", "bf16x2") or result_kind not in ("u32", "s32", "f32", "b32"):
-        raise Unsupported("set of these types")
-    result = compare(f, word, kind, f.value(a, kind), f.value(b, kind), ftz=ftz)
-    if combine:
-        result = f.op(f"{combine} i1 {result}, {f.value(i.operands[3], 'pred')}")
-    if result_kind == "f32":
-        f.write(i.operands[0], "f32", f.op(f"select i1 {result}, float 1.0, float 0.0"))
+    packed = kind in ("f16x2", "bf16x2")
+    require(result_kind, *((kind, "u32", "s32") if packed else ("u32", "s32", "f32", "u16", "s16", "f16", "bf16")))
+    if result_kind in ("u16", "s16") and kind not in ("f16", "bf16"):
+        raise Unsupported("a 16-bit result of this comparison")
+
+    def lane(k: str, values: list[str]) -> str:
+        result = compare(f, word, k, values[0], values[1], ftz=ftz)
+        if combine:
+            result = f.op(f"{combine} i1 {result}, {f.value(i.operands[3], 'pred')}")
+        one = _ONES.get(result_kind.removesuffix("x2"))
+        t = "i16" if packed else llvm_type(result_kind)
+        if one is None:
+            return f.cast("sext", "i1", result, t)
+        return f.select(result, t, one, "0.0" if t == "float" else "0")
+
+    if packed:
+        f.write(i.operands[0], "b32", f.map_halves(kind, [a, b], lane))
     else:
-        f.write(i.operands[0], result_kind, f.op(f"sext i1 {result} to i32"))
+        f.write(i.operands[0], result_kind, lane(kind, [f.value(a, kind), f.value(b, kind)]))
 
 
 @operation("selp")

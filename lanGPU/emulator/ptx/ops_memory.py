@@ -37,7 +37,7 @@ def _access(m: Modifiers) -> tuple[str, str]:
     return space, order
 
 
-def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Operand, size: int) -> str:
+def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Operand, size: int, *, writes: bool = False) -> str:
     """A pointer to `size` bytes at an address in brackets; a bad one ends the kernel with a fault."""
     if not isinstance(memory, Memory):
         raise Unsupported("expected an address in brackets")
@@ -49,7 +49,7 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
                 raise Unsupported("an access beyond the parameter")
             return f.field(memory.offset, pointer)
     address = f.memory_address(memory)
-    if space == "param":
+    if space == "param" and (writes or not f.function.entry):
         raise Unsupported("parameter space through a register")
     if size > 1:
         low = f.bin("and", "i64", address, size - 1)
@@ -58,6 +58,10 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
         fine = f.op(f"call i1 @ptx.inside(i64 {address}, i64 {size}, i64 0, i64 {f.load_field(c.SHARED_BYTES, 'i64')})")
         _require(f, fine, c.FAULT_ILLEGAL_ADDRESS, address, i.line)
         return f.op(f"getelementptr i8, ptr {f.load_field(c.SHARED, 'ptr')}, i64 {address}")
+    if space == "param":
+        fine = f.call("i1", "ptx.in_params", "ptr %ctx", f"i64 {address}", f"i64 {size}")
+        _require(f, fine, c.FAULT_ILLEGAL_ADDRESS, address, i.line)
+        return f.cast("inttoptr", "i64", address, "ptr")
     if space == "local":
         fine = f.call("i1", "ptx.local", "ptr %ctx", f"i64 {address}", f"i64 {size}")
         _require(f, fine, c.FAULT_ILLEGAL_ADDRESS, address, i.line)
@@ -68,8 +72,8 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
     slow, good, bad = f.fresh("slow"), f.fresh("good"), f.fresh("bad")
     f.emit(f"br i1 {hit}, label %{good}, label %{slow}, !prof !0")
     f.label(slow)
-    generic = "true" if space == "" else "false"
-    fine = f.call("i1", "ptx.find", "ptr %ctx", f"i64 {address}", f"i64 {size}", f"i64 {site}", f"i1 {generic}")
+    window = 0 if space else 1 if writes else 2
+    fine = f.call("i1", "ptx.find", "ptr %ctx", f"i64 {address}", f"i64 {size}", f"i64 {site}", f"i32 {window}")
     f.emit(f"br i1 {fine}, label %{good}, label %{bad}, !prof !0")
     f.label(bad)
     f.fault(c.FAULT_ILLEGAL_ADDRESS, address, i.line)
@@ -95,7 +99,7 @@ def _elements(operand: Operand, vector: str) -> list[Operand]:
 
 @operation("ld", "ldu")
 def load(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
-    check_count(i, 2)
+    check_count(i, 3 if m.flag("L2::cache_hint") else 2)
     space, order = _access(m)
     vector = m.choice("v2", "v4", "v8")
     kind = m.type()
@@ -125,7 +129,7 @@ def _int(t: str) -> str:
 
 @operation("st")
 def store(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
-    check_count(i, 2)
+    check_count(i, 3 if m.flag("L2::cache_hint") else 2)
     space, order = _access(m)
     vector = m.choice("v2", "v4", "v8")
     kind = m.type()
@@ -136,7 +140,7 @@ def store(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     sources = _elements(i.operands[1], vector)
     width = TYPE_BITS[kind] // 8
     values = [f.value(source, kind) for source in sources]
-    pointer = checked_pointer(f, i, space, i.operands[0], width * len(sources))
+    pointer = checked_pointer(f, i, space, i.operands[0], width * len(sources), writes=True)
     t = llvm_type(kind)
     for n, value in enumerate(values):
         place = f.field(n * width, pointer)
@@ -147,15 +151,26 @@ def store(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
             f.emit(f"store {t} {value}, ptr {place}, align {width}")
 
 
-@operation("prefetch", "prefetchu", "discard", "applypriority", "createpolicy")
+@operation("prefetch", "prefetchu")
 def prefetch(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
-    """prefetch changes nothing that a program sees; the others are refused."""
-    if i.parts[0] not in ("prefetch", "prefetchu"):
-        raise Unsupported("cache control")
+    """Changes nothing that a program sees."""
+    check_count(i, 1)
     m.choice("global", "local")
     m.choice("L1", "L2")
     while m.choice("L2::evict_last", "L2::evict_normal"):
         pass
+
+
+@operation("createpolicy")
+def create_policy(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
+    """A cache policy is opaque and changes no result: 0."""
+    if not m.flag("fractional"):
+        raise Unsupported("only .fractional")
+    for _ in range(2):
+        m.choice("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
+    require(m.type(), "b64")
+    check_count(i, 1, 2)
+    f.write(i.operands[0], "b64", "0")
 
 
 @operation("membar", "fence")
@@ -184,8 +199,10 @@ def atomic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     kind = m.type()
     operands = list(i.operands)
     target: Operand = operands.pop(0) if returns else Sink()
+    if m.flag("L2::cache_hint"):
+        operands.pop()
     if len(operands) != (3 if word == "cas" else 2):
-        raise Unsupported("the number of operands (cache policies are not supported)")
+        raise Unsupported("the number of operands")
     bits = TYPE_BITS[kind]
     if bits > 64 or bits < 16 or (bits == 16 and word not in ("add", "cas")):
         raise Unsupported("this type")
@@ -205,11 +222,13 @@ def atomic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if not returns and word in ("exch", "cas"):
         raise Unsupported("this operation without a result")
     values = [f.value(o, kind) for o in operands[1:]]
-    pointer = checked_pointer(f, i, space, operands[0], bits // 8)
+    pointer = checked_pointer(f, i, space, operands[0], bits // 8, writes=True)
     t = llvm_type(kind)
     if word == "cas":
         both = f.op(f"cmpxchg ptr {pointer}, {t} {values[0]}, {t} {values[1]} seq_cst seq_cst, align {bits // 8}")
         old = f.op(f"extractvalue {{{t}, i1}} {both}, 0")
+    elif word == "add" and kind == "f32" and space != "shared":
+        old = _flushing_add(f, pointer, values[0], generic=not space)
     elif word == "add" and kind in ("f32", "f64"):
         old = f.op(f"atomicrmw fadd ptr {pointer}, {t} {values[0]} seq_cst, align {bits // 8}")
     elif word == "add" and is_float(kind):
@@ -230,6 +249,32 @@ def atomic(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
         f.write(target, kind, old)
     if f.function.entry:
         f.unit.polls(f)
+
+
+def _flushing_add(f: FunctionLowering, pointer: str, value: str, *, generic: bool) -> str:
+    """atom.add.f32, which flushes subnormals in global memory and keeps them in shared memory; returns the old value."""
+    keep = "false"
+    if generic:
+        address = f.cast("ptrtoint", "ptr", pointer, "i64")
+        size = f.load_field(c.SHARED_BYTES, "i64")
+        start = f.load_field(c.SHARED, "i64")
+        keep = f.bin("icmp ult", "i64", f.bin("sub", "i64", address, start), size)
+    before, again, done = f.fresh("before"), f.fresh("again"), f.fresh("done")
+    first = f.op(f"load atomic i32, ptr {pointer} monotonic, align 4")
+    f.emit(f"br label %{before}")
+    f.label(before)
+    f.emit(f"br label %{again}")
+    f.label(again)
+    retry = "%" + f.fresh()
+    old = f.op(f"phi i32 [{first}, %{before}], [{retry}, %{again}]")
+    have = f.cast("bitcast", "i32", old, "float")
+    flushed = f.flush(f.bin("fadd", "float", f.flush(have), f.flush(value)))
+    total = f.select(keep, "float", f.bin("fadd", "float", have, value), flushed) if generic else flushed
+    both = f.op(f"cmpxchg ptr {pointer}, i32 {old}, i32 {f.cast('bitcast', 'float', total, 'i32')} seq_cst seq_cst, align 4")
+    f.emit(f"{retry} = extractvalue {{i32, i1}} {both}, 0")
+    f.emit(f"br i1 {f.op(f'extractvalue {{i32, i1}} {both}, 1')}, label %{done}, label %{again}")
+    f.label(done)
+    return f.cast("bitcast", "i32", old, "float")
 
 
 def _half_add(f: FunctionLowering, kind: str, pointer: str, value: str) -> str:

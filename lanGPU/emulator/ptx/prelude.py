@@ -205,7 +205,18 @@ define internal i1 @ptx.local(ptr %ctx, i64 %address, i64 %size) noinline {{
   %r = or i1 %in0, %in1
   ret i1 %r
 }}
-define internal i1 @ptx.find(ptr %ctx, i64 %address, i64 %size, i64 %site, i1 %generic) noinline {{
+define internal i1 @ptx.in_params(ptr %ctx, i64 %address, i64 %size) noinline {{
+  %p0 = getelementptr i8, ptr %ctx, i64 {c.PARAMS}
+  %start = load i64, ptr %p0
+  %p1 = getelementptr i8, ptr %ctx, i64 {c.PARAM_BYTES}
+  %n = load i32, ptr %p1
+  %n64 = zext i32 %n to i64
+  %end = add i64 %start, %n64
+  %r = call i1 @ptx.inside(i64 %address, i64 %size, i64 %start, i64 %end)
+  ret i1 %r
+}}
+; Space: 0 global, 1 generic to be written, 2 generic to be read.
+define internal i1 @ptx.find(ptr %ctx, i64 %address, i64 %size, i64 %site, i32 %space) noinline {{
 entry:
   %tp = getelementptr i8, ptr %ctx, i64 {c.TABLE}
   %table = load ptr, ptr %tp
@@ -249,6 +260,7 @@ remember:
   store i64 %e, ptr %c1
   ret i1 true
 other:
+  %generic = icmp ne i32 %space, 0
   br i1 %generic, label %windows, label %bad
 windows:
   %h0 = getelementptr i8, ptr %ctx, i64 {c.SHARED}
@@ -258,7 +270,11 @@ windows:
   %he = add i64 %hs, %hn
   %inshared = call i1 @ptx.inside(i64 %address, i64 %size, i64 %hs, i64 %he)
   %inlocal = call i1 @ptx.local(ptr %ctx, i64 %address, i64 %size)
-  %r = or i1 %inshared, %inlocal
+  %own = or i1 %inshared, %inlocal
+  %inparams = call i1 @ptx.in_params(ptr %ctx, i64 %address, i64 %size)
+  %reads = icmp eq i32 %space, 2
+  %param = and i1 %reads, %inparams
+  %r = or i1 %own, %param
   ret i1 %r
 bad:
   ret i1 false
