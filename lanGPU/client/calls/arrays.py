@@ -11,12 +11,12 @@ from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, MAX_HANDLES
 from lanGPU.errors import LanGPUError, RemoteProtocolError
 from lanGPU.wire.records import Value
 
-_EDGE_BYTES = 8
+EDGE_BYTES = 8
 """struct CUgraphEdgeData."""
 _MAX_PARAMS = 4096
 
 
-class _Offer:
+class Offer:
     """Names offered for the places of one array."""
 
     def __init__(self, call: Call, count: int) -> None:
@@ -43,7 +43,8 @@ class _Offer:
             self._names.give_back(handle)
 
 
-def _ask(row: str, offers: list[_Offer], values: tuple[Value, ...]) -> Part[tuple[int, bytes]]:
+def ask(row: str, offers: list[Offer], values: tuple[Value, ...]) -> Part[tuple[int, bytes]]:
+    """(CUresult, outputs) of a request with offered names, which are free again where it fails."""
     try:
         reply = yield Request(row, values, 0)
     except LanGPUError:
@@ -94,8 +95,8 @@ def enumerate_functions(call: Call, out: int, count_word: int, owner: int) -> St
 
 def functions_of(call: Call, row: str, owner: int, count: int) -> Part[tuple[int, tuple[int, ...]]]:
     """(CUresult, handles) of up to `count` functions of a module, or kernels of a library, each ready for launches."""
-    offer = _Offer(call, count)
-    result, outputs = yield from _ask(row, [offer], (offer.data, count, owner))
+    offer = Offer(call, count)
+    result, outputs = yield from ask(row, [offer], (offer.data, count, owner))
     if result:
         return result, ()
     found = offer.settle(outputs[: 8 * count])
@@ -119,13 +120,13 @@ def _nodes(call: Call, subject: int, arrays: tuple[int, ...], edge_data: int | N
     count = int.from_bytes((yield ReadMemory(number, 8)), "little") if wanted else 0
     if count > MAX_HANDLES // 4:
         raise CallError(CUDA_ERROR_INVALID_VALUE)
-    offers = [_Offer(call, count) for _ in arrays] if wanted else []
+    offers = [Offer(call, count) for _ in arrays] if wanted else []
     values: list[Value] = [subject, *([offer.data for offer in offers] if wanted else [None] * len(arrays))]
-    edges = _EDGE_BYTES * count if wanted and edge_data else None
+    edges = EDGE_BYTES * count if wanted and edge_data else None
     if edge_data is not None:
         values.append(edges)
     values.append(count.to_bytes(8, "little"))
-    result, outputs = yield from _ask(call.row.name, offers, tuple(values))
+    result, outputs = yield from ask(call.row.name, offers, tuple(values))
     if result:
         return result
     at = 0

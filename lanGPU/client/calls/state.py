@@ -238,6 +238,8 @@ class SessionState:
         """Context-local storage: (context, key) -> (value, destructor)."""
         self.private_tables: dict[bytes, int] = {}
         """Identifier -> where that table lies in the program."""
+        self.capture_rooms: dict[int, tuple[int, int]] = {}
+        """Slot -> where arrays of captured nodes are shown to that thread: address, bytes."""
         self.next_context_id = 1
         self.nvml_users = 0
         """nvmlInit calls that were not undone."""

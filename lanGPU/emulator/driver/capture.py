@@ -50,6 +50,7 @@ class Capture:
         self.valid = True
         self.streams: dict[Stream, frozenset[Node]] = {origin: frozenset()}
         self.shown: ctypes.Array[ctypes.c_uint64] | None = None
+        self.shown_edges: ctypes.Array[ctypes.c_uint64] | None = None
         self._driver = d
         origin.capture = self
         d.captures.add(self)
@@ -216,7 +217,8 @@ def stream_get_capture_info_v3(
         capture.shown = (ctypes.c_uint64 * max(len(nodes), 1))(*(publish(d, node) for node in nodes))
         put_u64(dependencies, ctypes.addressof(capture.shown))
     if edges:
-        put_u64(edges, 0)
+        capture.shown_edges = (ctypes.c_uint64 * max(len(nodes), 1))()  # CUgraphEdgeData, 8 bytes: only plain edges are captured
+        put_u64(edges, ctypes.addressof(capture.shown_edges))
     if count:
         put_u64(count, len(nodes))
 

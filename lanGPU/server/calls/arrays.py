@@ -26,12 +26,13 @@ def names_in_force(handles: Handles, handle_type: HandleType, real: Sequence[int
     return names
 
 
-def _offers(call: Call, name: str) -> list[int]:
+def offers(call: Call, name: str) -> list[int]:
+    """The names that the client offers in argument `name`; none where its pointer was NULL."""
     blob = call.blob(name)
-    offers = list(struct.unpack(f"<{len(blob) // 8}Q", blob[: len(blob) // 8 * 8]))
-    if any(offer & HANDLE_TAG_MASK != HANDLE_TAG for offer in offers):
+    found = list(struct.unpack(f"<{len(blob) // 8}Q", blob[: len(blob) // 8 * 8]))
+    if any(offer & HANDLE_TAG_MASK != HANDLE_TAG for offer in found):
         raise call.failed(CUDA_ERROR_INVALID_VALUE, f"{name} offers something that is no name")
-    return offers
+    return found
 
 
 def _array_output(call: Call, prepared: Prepared, name: str) -> bytearray | None:
@@ -51,9 +52,9 @@ def _array_output(call: Call, prepared: Prepared, name: str) -> bytearray | None
 def enumerate_functions(issuer: Issuer, call: Call) -> Answer:
     """The array: u64 per offered name. Outputs: the names in force."""
     name = "functions" if "functions" in call.row.arg_index else "kernels"
-    offers = _offers(call, name)
-    call.replace(name, bytearray(8 * len(offers)))
-    return _run(issuer, call, {name: offers}, HandleType.FUNCTION)
+    offered = offers(call, name)
+    call.replace(name, bytearray(8 * len(offered)))
+    return _run(issuer, call, {name: offered}, HandleType.FUNCTION)
 
 
 @server_call(
@@ -78,7 +79,7 @@ def graph_arrays(issuer: Issuer, call: Call) -> Answer:
         index = call.row.arg_index[name]
         if call.blobs[index] is None:
             continue
-        offered[name] = _offers(call, name)
+        offered[name] = offers(call, name)
         if len(offered[name]) < places:
             raise call.failed(CUDA_ERROR_INVALID_VALUE, f"{name} has fewer places than announced")
         call.replace(name, bytearray(8 * len(offered[name])))
@@ -93,11 +94,11 @@ def _run(issuer: Issuer, call: Call, offered: dict[str, list[int]], handle_type:
     prepared = prepare(call, issuer.executor)
     result = issuer.driver.call(call.symbol, *prepared.args)
     if result == CUDA_SUCCESS:
-        for name, offers in offered.items():
+        for name, offer in offered.items():
             data = _array_output(call, prepared, name)
             assert data is not None
             # The driver says how many it has; places past those hold 0, which has no name.
-            real = struct.unpack(f"<{len(offers)}Q", data)
-            names = names_in_force(issuer.executor, handle_type, real, offers)
-            data[:] = struct.pack(f"<{len(offers)}Q", *names)
+            real = struct.unpack(f"<{len(offer)}Q", data)
+            names = names_in_force(issuer.executor, handle_type, real, offer)
+            data[:] = struct.pack(f"<{len(offer)}Q", *names)
     return result, prepared.finish(issuer.executor, result)
