@@ -199,3 +199,39 @@ def test_a_graph_keeps_a_user_object(cuda: Cuda, context: Any) -> None:
     assert not released.is_set()
     cuda.cuGraphExecDestroy(executable)
     assert released.wait(10)
+
+
+def test_a_capture_tells_its_graph_and_what_a_stream_waits_for(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    stream = cuda.cuStreamCreate(1)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    status, number, graph, nodes, *_ = cuda.cuStreamGetCaptureInfo(stream)
+    assert status == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    assert number
+    assert not nodes
+    for length in range(1, 4):
+        cuda.cuMemsetD32Async(counter, length, 1, stream)
+        again = cuda.cuStreamGetCaptureInfo(stream)
+        assert (again[0], int(again[1])) == (status, int(number))
+        assert int(again[2]) == int(graph)
+        (last,) = again[3]
+        nodes, count = cuda.cuGraphGetNodes(graph, 9)
+        assert count == length
+        assert int(last) in {int(n) for n in nodes}
+    assert cuda.cuStreamIsCapturing(stream) == status
+    cuda.cuStreamEndCapture(stream)
+    assert cuda.cuStreamIsCapturing(stream) == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    cuda.cuStreamDestroy(stream)
+
+
+def test_a_relaxed_thread_may_allocate_while_it_captures(cuda: Cuda, context: Any) -> None:
+    modes = cuda.CUstreamCaptureMode
+    stream = cuda.cuStreamCreate(1)
+    cuda.cuStreamBeginCapture(stream, modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    before = cuda.cuThreadExchangeStreamCaptureMode(modes.CU_STREAM_CAPTURE_MODE_RELAXED)
+    pointer = cuda.cuMemAlloc(1000)
+    assert cuda.cuThreadExchangeStreamCaptureMode(before) == modes.CU_STREAM_CAPTURE_MODE_RELAXED
+    cuda.cuMemsetD8Async(pointer, 1, 1000, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert cuda.cuGraphGetNodes(graph, 5)[1] == 1
+    cuda.cuMemFree(pointer)
+    cuda.cuStreamDestroy(stream)
