@@ -111,6 +111,16 @@ MEMCPY3D = StructLayout(
     _ARRAYS,
     _HOSTS,
 )
+MEMCPY3D_PEER = StructLayout(
+    "CUDA_MEMCPY3D_PEER_v1",
+    MEMCPY3D.spec.replace("Q reserved0", "Q srcContext").replace("Q reserved1", "Q dstContext"),
+    {**_ARRAYS, "srcContext": HandleType.CONTEXT, "dstContext": HandleType.CONTEXT},
+    _HOSTS,
+)
+MEMCPY_ATTRIBUTES = StructLayout(
+    "CUmemcpyAttributes_v1",
+    "I srcAccessOrder, I srcLocHint_type, i srcLocHint_id, I dstLocHint_type, i dstLocHint_id, I flags",
+)
 MEMSET_NODE_PARAMS = StructLayout("CUDA_MEMSET_NODE_PARAMS_v1", "Q dst, Q pitch, I value, I elementSize, Q width, Q height")
 
 LAUNCH_CONFIG = StructLayout(
@@ -179,6 +189,8 @@ LAYOUTS: dict[str, StructLayout] = {
         KERNEL_NODE_PARAMS_V3,
         MEMCPY2D,
         MEMCPY3D,
+        MEMCPY3D_PEER,
+        MEMCPY_ATTRIBUTES,
         MEMSET_NODE_PARAMS,
         LAUNCH_CONFIG,
         LAUNCH_ATTRIBUTE,

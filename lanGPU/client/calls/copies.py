@@ -10,6 +10,9 @@ from lanGPU.client.calls.effects import Fetch, Part, Piece, Post, ReadMemory, Re
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
 from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS
+from lanGPU.driverapi.batches import MAX_COPIES, valid_attributes, valid_batch, words
+from lanGPU.driverapi.structs import MEMCPY_ATTRIBUTES
+from lanGPU.wire.records import FLAG_PER_THREAD, NULL_WORD
 
 POINTER_MEMORY_TYPE = 2
 MEMORY_TYPE_HOST = 1
@@ -112,6 +115,10 @@ def memcpy(call: Call, dst: int, src: int, total: int) -> Steps:
 @client_call("cuMemcpyAsync")
 def memcpy_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
     """Unified addresses, in the order of a stream."""
+    return (yield from _unified(call, dst, src, total, stream))
+
+
+def _unified(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
     if not total:
         return CUDA_SUCCESS
     to_device = yield from is_device(call, dst)
@@ -126,3 +133,49 @@ def memcpy_async(call: Call, dst: int, src: int, total: int, stream: int) -> Ste
     if reply.result:
         return int(reply.result)
     return (yield from host_copy(dst, src, total))
+
+
+def _batch(call: Call, arrays: tuple[int, int, int], count: int, attributes: tuple[int, int, int], fail: int, stream: int) -> Steps:
+    """The copies one by one, which a batch allows: it promises no order among them. `fail` learns which one failed."""
+    attrs, attrs_indexes, attrs_count = attributes
+    if not count or count > MAX_COPIES or not 0 < attrs_count <= count or not all((*arrays, attrs, attrs_indexes)):
+        return CUDA_ERROR_INVALID_VALUE
+    dsts = words((yield ReadMemory(arrays[0], 8 * count)))
+    srcs = words((yield ReadMemory(arrays[1], 8 * count)))
+    sizes = words((yield ReadMemory(arrays[2], 8 * count)))
+    settings = yield ReadMemory(attrs, MEMCPY_ATTRIBUTES.size * attrs_count)
+    indexes = words((yield ReadMemory(attrs_indexes, 8 * attrs_count)))
+    per_thread = bool(call.flags & FLAG_PER_THREAD)
+    if not valid_batch((*dsts, *srcs), count, settings, indexes, stream, per_thread=per_thread):
+        if fail:
+            yield WriteMemory(fail, NULL_WORD.to_bytes(8, "little"))  # SIZE_MAX: no single copy is to blame
+        return CUDA_ERROR_INVALID_VALUE
+    for i, (dst, src, total) in enumerate(zip(dsts, srcs, sizes, strict=True)):
+        result = yield from _unified(call, dst, src, total, stream)
+        if result:
+            if fail:
+                yield WriteMemory(fail, i.to_bytes(8, "little"))
+            return result
+    return CUDA_SUCCESS
+
+
+@client_call("cuMemcpyBatchAsync")
+def batch(
+    call: Call, dsts: int, srcs: int, sizes: int, count: int, attrs: int, indexes: int, attrs_count: int, fail: int, stream: int
+) -> Steps:
+    """CUDA 12's form, which says which copy failed."""
+    return (yield from _batch(call, (dsts, srcs, sizes), count, (attrs, indexes, attrs_count), fail, stream))
+
+
+@client_call("cuMemcpyBatchAsync_v2")
+def batch_v2(call: Call, dsts: int, srcs: int, sizes: int, count: int, attrs: int, indexes: int, attrs_count: int, stream: int) -> Steps:
+    """CUDA 13's form."""
+    return (yield from _batch(call, (dsts, srcs, sizes), count, (attrs, indexes, attrs_count), 0, stream))
+
+
+@client_call("cuMemcpyWithAttributesAsync")
+def with_attributes(call: Call, dst: int, src: int, total: int, attributes: int, stream: int) -> Steps:
+    """One copy; its source is always read before the call returns, which every access order allows where the order is the stream's."""
+    if not attributes or not valid_attributes((yield ReadMemory(attributes, MEMCPY_ATTRIBUTES.size))):
+        return CUDA_ERROR_INVALID_VALUE
+    return (yield from _unified(call, dst, src, total, stream))

@@ -9,8 +9,9 @@ from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Reque
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
 from lanGPU.client.memory import ProgramFaultError
-from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS
-from lanGPU.driverapi.structs import MEMCPY2D, MEMCPY3D, StructLayout
+from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS
+from lanGPU.driverapi.batches import without_peers
+from lanGPU.driverapi.structs import MEMCPY2D, MEMCPY3D, MEMCPY3D_PEER, StructLayout
 from lanGPU.errors import RemoteProtocolError
 
 HOST = 1
@@ -154,12 +155,15 @@ def scatter(side: Side, box: Box, data: bytes | bytearray) -> Part[None]:
 
 def _pitched(call: Call, layout: StructLayout, address: int, stream: int | None) -> Steps:
     need_pointer(address)
-    copy = _Copy(layout, (yield ReadMemory(address, layout.size)))
+    return (yield from _copy(call, call.row.name, layout, (yield ReadMemory(address, layout.size)), stream))
+
+
+def _copy(call: Call, row: str, layout: StructLayout, data: bytes | bytearray, stream: int | None) -> Steps:
+    copy = _Copy(layout, data)
     source = yield from copy.resolve(call, "src")
     target = yield from copy.resolve(call, "dst")
     if not (copy.width and copy.height and copy.depth):
         return CUDA_SUCCESS
-    row = call.row.name
     rest = () if stream is None else (stream,)
     if source is None and target is None:
         return int((yield Post(row, (bytes(copy.data), *rest))))
@@ -210,3 +214,25 @@ def memcpy_3d(call: Call, address: int) -> Steps:
 def memcpy_3d_async(call: Call, address: int, stream: int) -> Steps:
     """As cuMemcpy2DAsync."""
     return (yield from _pitched(call, MEMCPY3D, address, stream))
+
+
+def _peers(call: Call, row: str, address: int, stream: int | None) -> Steps:
+    need_pointer(address)
+    data, contexts = without_peers((yield ReadMemory(address, MEMCPY3D_PEER.size)))
+    for side, context in zip(("src", "dst"), contexts, strict=True):
+        # The context is ignored where the memory is an array, and host memory belongs to none.
+        if MEMCPY3D.get(data, f"{side}MemoryType") == DEVICE and context not in call.state.contexts:
+            return CUDA_ERROR_INVALID_CONTEXT
+    return (yield from _copy(call, row, MEMCPY3D, data, stream))
+
+
+@client_call("cuMemcpy3DPeer")
+def memcpy_3d_peer(call: Call, address: int) -> Steps:
+    """As cuMemcpy3D: under unified addressing an address says whose memory it is."""
+    return (yield from _peers(call, "cuMemcpy3D_v2", address, None))
+
+
+@client_call("cuMemcpy3DPeerAsync")
+def memcpy_3d_peer_async(call: Call, address: int, stream: int) -> Steps:
+    """As cuMemcpy3DAsync."""
+    return (yield from _peers(call, "cuMemcpy3DAsync_v2", address, stream))

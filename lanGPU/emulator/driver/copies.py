@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lanGPU.emulator.driver.cabi import get_bytes, need
+from lanGPU.driverapi.batches import MAX_COPIES, valid_attributes, valid_batch, words
+from lanGPU.driverapi.structs import MEMCPY_ATTRIBUTES
+from lanGPU.emulator.driver.cabi import get_bytes, need, put_u64
 from lanGPU.emulator.driver.objects import Context, Stream
 from lanGPU.emulator.driver.operations import BytesCopy, Copy, Fill
 from lanGPU.emulator.driver.registry import in_context
@@ -104,12 +106,70 @@ def memcpy(d: Driver, context: Context, dst: int, src: int, size: int) -> None:
 
 @in_context("cuMemcpyAsync")
 def memcpy_async(d: Driver, context: Context, dst: int, src: int, size: int, stream: int) -> None:
+    _unified(d, context, dst, src, size, stream)
+
+
+def _unified(d: Driver, context: Context, dst: int, src: int, size: int, stream: int) -> None:
     where = d.stream(context, stream)
     sides = (pinned(d, dst, size), pinned(d, src, size))
     if sides == (True, False):
         _host_source_async(d, where, dst, src, size)
     else:
         _copy(d, where, dst, src, size, device=sides, wait=not all(sides) and where.capture is None)
+
+
+# --- batches -----------------------------------------------------------------------------------------------------------------
+def _batch(
+    d: Driver, context: Context, arrays: tuple[int, int, int], count: int, attributes: tuple[int, int, int], fail: int, stream: int
+) -> None:
+    attrs, attrs_indexes, attrs_count = attributes
+    if not count or count > MAX_COPIES or not 0 < attrs_count <= count or not all((*arrays, attrs, attrs_indexes)):
+        raise CuError(INVALID_VALUE)
+    dsts, srcs, sizes = (words(get_bytes(array, 8 * count)) for array in arrays)
+    indexes = words(get_bytes(attrs_indexes, 8 * attrs_count))
+    settings = get_bytes(attrs, MEMCPY_ATTRIBUTES.size * attrs_count)
+    if not valid_batch((*dsts, *srcs), count, settings, indexes, stream, per_thread=False):
+        if fail:
+            put_u64(fail, 2**64 - 1)  # no single copy is to blame
+        raise CuError(INVALID_VALUE)
+    for i, (dst, src, size) in enumerate(zip(dsts, srcs, sizes, strict=True)):
+        try:
+            _unified(d, context, dst, src, size, stream)
+        except CuError:
+            if fail:
+                put_u64(fail, i)
+            raise
+
+
+@in_context("cuMemcpyBatchAsync")
+def memcpy_batch_async(
+    d: Driver,
+    context: Context,
+    dsts: int,
+    srcs: int,
+    sizes: int,
+    count: int,
+    attrs: int,
+    idxs: int,
+    n: int,
+    fail: int,
+    stream: int,
+) -> None:
+    _batch(d, context, (dsts, srcs, sizes), count, (attrs, idxs, n), fail, stream)
+
+
+@in_context("cuMemcpyBatchAsync_v2")
+def memcpy_batch_async_v2(
+    d: Driver, context: Context, dsts: int, srcs: int, sizes: int, count: int, attrs: int, idxs: int, n: int, stream: int
+) -> None:
+    _batch(d, context, (dsts, srcs, sizes), count, (attrs, idxs, n), 0, stream)
+
+
+@in_context("cuMemcpyWithAttributesAsync")
+def memcpy_with_attributes_async(d: Driver, context: Context, dst: int, src: int, size: int, attributes: int, stream: int) -> None:
+    if not valid_attributes(get_bytes(need(attributes), MEMCPY_ATTRIBUTES.size)):
+        raise CuError(INVALID_VALUE)
+    _unified(d, context, dst, src, size, stream)
 
 
 # --- memsets -----------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lanGPU.driverapi.batches import without_peers
 from lanGPU.driverapi.enums import ENUMS
-from lanGPU.driverapi.structs import MEMCPY2D, MEMCPY3D
+from lanGPU.driverapi.structs import MEMCPY2D, MEMCPY3D, MEMCPY3D_PEER
 from lanGPU.emulator.driver.arrays import array_side
 from lanGPU.emulator.driver.cabi import get_bytes, need
 from lanGPU.emulator.driver.objects import Context
@@ -104,3 +105,21 @@ def memcpy_3d(d: Driver, context: Context, copy: int) -> None:
 @in_context("cuMemcpy3DAsync_v2")
 def memcpy_3d_async(d: Driver, context: Context, copy: int, stream: int) -> None:
     _run(d, context, copy_3d(d, get_bytes(copy, MEMCPY3D.size)), stream, synchronous=False)
+
+
+def _peer_copy(d: Driver, copy: int) -> PitchedCopy | None:
+    data, contexts = without_peers(get_bytes(copy, MEMCPY3D_PEER.size))
+    for side, handle in zip(("src", "dst"), contexts, strict=True):
+        if MEMCPY3D.get(data, side + "MemoryType") == _DEVICE:
+            d.context(handle)
+    return copy_3d(d, data)
+
+
+@in_context("cuMemcpy3DPeer", unsafe=True)
+def memcpy_3d_peer(d: Driver, context: Context, copy: int) -> None:
+    _run(d, context, _peer_copy(d, copy), 0, synchronous=True)
+
+
+@in_context("cuMemcpy3DPeerAsync")
+def memcpy_3d_peer_async(d: Driver, context: Context, copy: int, stream: int) -> None:
+    _run(d, context, _peer_copy(d, copy), stream, synchronous=False)

@@ -13,7 +13,6 @@ from tests.helpers.server import ServerProcess
 RUN_TIMEOUT_S = 100
 WAITING = {
     "cooperative_groups": "cooperative launches are not supported yet",
-    "copies_batched": "cuMemcpyBatchAsync is not supported yet",
     "device_malloc": "the emulated device has no malloc yet",
     "graphs": "cuGraphKernelNodeGetParams is not supported yet",
     "host_callbacks": "cuLaunchHostFunc is not supported yet",

@@ -143,6 +143,8 @@ SIZES = {
     "CUDA_KERNEL_NODE_PARAMS_v3": 72,
     "CUDA_MEMCPY2D_v2": 128,
     "CUDA_MEMCPY3D_v2": 200,
+    "CUDA_MEMCPY3D_PEER_v1": 200,
+    "CUmemcpyAttributes_v1": 24,
     "CUDA_MEMSET_NODE_PARAMS_v1": 40,
     "CUlaunchConfig": 56,
     "CUlaunchAttribute": 72,
