@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from lanGPU.client import layout as lay
 from lanGPU.client.calls import HANDLERS, effects, fallback, start
 from lanGPU.client.calls.registry import BEFORE_INIT
+from lanGPU.client.calls.shared import coherent
 from lanGPU.client.calls.state import Call, SessionState
 from lanGPU.client.memory import MemoryRefusedError, ProgramFaultError, ProgramMemory
 from lanGPU.client.pump_ir import AGENT_TOKEN
@@ -186,7 +187,7 @@ class Engine:
                 self._answer(slot, [command_return(CUDA_ERROR_NOT_SUPPORTED)])
                 return
             handler = fallback.generic
-        run = Run(slot, call, start(call, handler))
+        run = Run(slot, call, coherent(call, handler) if self.state.shared else start(call, handler))
         run.below = self._runs.get(slot)
         self._runs[slot] = run
         self._advance(run, None)

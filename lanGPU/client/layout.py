@@ -11,7 +11,7 @@ from typing import Final
 
 from lanGPU.constants import MAX_HANDLES, MAX_THREADS
 
-SHIM_ABI: Final = 2
+SHIM_ABI: Final = 3
 """Raised with any change in this file or in the descriptor; the agent refuses a shim of another value."""
 PAGE: Final = 4096
 
@@ -32,10 +32,14 @@ LOCK: Final = 320
 """Producer lock, a futex mutex: 0 free, 1 held, 2 held and waited for."""
 FLAGS: Final = 384
 """Bit 0 BLOCKING: posted calls wait for their reply. Bit 1 CLOSED: every call returns CLOSED_RESULT at once. Bit 2 READY: cuInit
-succeeded; without it posted and waiting calls return CUDA_ERROR_NOT_INITIALIZED. Writer: agent."""
+succeeded; without it posted and waiting calls return CUDA_ERROR_NOT_INITIALIZED. Bit 3 SHARED: the program and the device share memory,
+calls that the agent must see then go to it (`lanGPU.driverapi.coherence`). Bit 4 DEVICE_PHASE: the device has all that the program
+wrote, so device work need not. Writer: agent."""
 FLAG_BLOCKING: Final = 1
 FLAG_CLOSED: Final = 2
 FLAG_READY: Final = 4
+FLAG_SHARED: Final = 8
+FLAG_DEVICE_PHASE: Final = 16
 CLOSED_RESULT: Final = 388
 REQUEST_HEAD: Final = 448
 """Requests ever queued (agent-path calls and READ continuations). Writer: shim, under LOCK."""

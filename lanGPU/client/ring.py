@@ -322,6 +322,20 @@ class Ring:
         """cuInit succeeded: the shim posts calls from now on."""
         self._u32[lay.FLAGS // 4] |= lay.FLAG_READY
 
+    def set_shared(self, shared: bool, *, device_phase: bool) -> None:
+        """Whether calls that shared memory depends on come to the agent, and whether device work need not."""
+        flags = self._u32[lay.FLAGS // 4] & ~(lay.FLAG_SHARED | lay.FLAG_DEVICE_PHASE)
+        self._u32[lay.FLAGS // 4] = flags | (lay.FLAG_SHARED if shared else 0) | (lay.FLAG_DEVICE_PHASE if device_phase else 0)
+        self._fence()
+
+    def capturing(self) -> bool:
+        """A stream capture may be going on."""
+        return self._u32[lay.CAPTURES // 4] != 0
+
+    def position(self) -> int:
+        """Bytes of records that the program ever made."""
+        return self.head
+
     def set_closed(self, result: int) -> None:
         """Every call of the program returns `result` from now on; threads that wait for room look again."""
         self._u32[lay.CLOSED_RESULT // 4] = result

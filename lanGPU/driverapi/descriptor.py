@@ -5,7 +5,7 @@
 | 0 | u16 | api_id |
 | 2 | u8 | number of arguments |
 | 3 | u8 | path: 0 unsupported, 1 post, 2 sync, 3 agent |
-| 4 | u8 | flags: 1 blocking, 2 server side hand-written, 4 its reply may report an earlier posted call's failure |
+| 4 | u8 | flags: 1 blocking, 2 server side hand-written, 4 its reply may report an earlier posted call's failure; 8, 16, 32 below |
 | 5 | u8 | index of the CUstream argument whose NULL means the per-thread stream in `_ptsz` variants; 255 none |
 | 6 | u16 | 0; the shim's generator puts there what the call asks that it may answer by itself (`lanGPU.client.shim_ir.questions`) |
 | 8 | 8 each | arguments: u8 kind, u8 handle type, u8 index of the size argument (255: none), u8 0, u32 size constant |
@@ -18,6 +18,7 @@ import struct
 from enum import IntEnum
 
 from lanGPU.constants import MAX_ARGS
+from lanGPU.driverapi.coherence import is_looked_at, is_synchronizing, is_work
 from lanGPU.driverapi.model import ApiFunction, ArgKind, CallClass, HandleType
 
 DESCRIPTOR_BYTES = 8 + 8 * MAX_ARGS
@@ -25,6 +26,10 @@ QUESTION_OFFSET = 6
 FLAG_BLOCKING = 1
 FLAG_SERVER_PYTHON = 2
 FLAG_REPORTS = 4
+FLAG_WORK = 8
+FLAG_LOOKED_AT = 16
+FLAG_WAITS = 32
+"""While memory is shared (`lanGPU.driverapi.coherence`): device work; calls for the agent to see; the program may look at results."""
 NO_ARG = 255
 
 
@@ -50,6 +55,8 @@ def pack(row: ApiFunction) -> bytes:
     """The descriptor of `row`, DESCRIPTOR_BYTES long."""
     flags = (FLAG_BLOCKING if row.blocking else 0) | (FLAG_SERVER_PYTHON if row.server else 0)
     flags |= FLAG_REPORTS if row.reports_earlier else 0
+    flags |= (FLAG_WORK if is_work(row) else 0) | (FLAG_LOOKED_AT if is_looked_at(row) else 0)
+    flags |= FLAG_WAITS if is_synchronizing(row) else 0
     stream = next(
         (i for i, a in enumerate(row.args) if a.handle is HandleType.STREAM and a.kind is ArgKind.HANDLE),
         NO_ARG,

@@ -41,7 +41,16 @@ LINK_NAME: Final = "libcuda.so"
 
 _SIGNED_32: Final = frozenset({"int", "CUdevice", "CUdevice_v1"})
 _UNSIGNED_32: Final = frozenset(
-    {"unsigned int", "unsigned", "cuuint32_t", "CUstreamAttrID", "CUkernelNodeAttrID", "CUexecAffinityType"}
+    {
+        "unsigned int",
+        "unsigned",
+        "cuuint32_t",
+        "CUstreamAttrID",
+        "CUkernelNodeAttrID",
+        "CUexecAffinityType",
+        "CUmem_advise",
+        "CUmem_range_attribute",
+    }
 ) | frozenset(ENUMS)
 _SMALL: Final = {"unsigned short": ctypes.c_uint16, "unsigned char": ctypes.c_uint8}
 _STREAM: Final = "CUstream"

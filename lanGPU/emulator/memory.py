@@ -10,6 +10,7 @@ from itertools import count
 from threading import RLock
 from typing import Final
 
+from lanGPU.driverapi.managed import Hints
 from lanGPU.emulator.mapping import HUGE_PAGE, PAGE, AddressSpace, PhysicalMemory, align_up, reserve_at, set_access
 from lanGPU.emulator.ptx import AllocationMap
 from lanGPU.emulator.results import HOST_MEMORY_ALREADY_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY, CuError
@@ -30,6 +31,7 @@ class Kind(Enum):
     DEVICE = "device"
     POOL = "pool"
     HOST = "host"
+    MANAGED = "managed"
     REGISTERED = "registered"
     PHYSICAL = "physical"
 
@@ -50,6 +52,7 @@ class Allocation:
     buffer_id: int = field(default_factory=lambda: next(_buffer_ids))
     block: "_Block | None" = None
     sync_memops: int = 0
+    hints: Hints = field(default_factory=Hints)
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +139,7 @@ class Memory:
             allocation = Allocation(address, size, kind, device, context, pool=pool, charged_bytes=charged, block=block)
             return self._enter(allocation)
 
-    def allocate_host(self, size: int, device: int, flags: int, context: object) -> Allocation:
+    def allocate_host(self, size: int, device: int, flags: int, context: object, kind: Kind = Kind.HOST) -> Allocation:
         """`size` bytes of page-aligned host memory that kernels may use too; not charged to a device."""
         if size <= 0:
             raise CuError(INVALID_VALUE)
@@ -146,7 +149,7 @@ class Memory:
                 address = self._space.map(charged)
             except MemoryError as exc:
                 raise CuError(OUT_OF_MEMORY, str(exc)) from exc
-            return self._enter(Allocation(address, size, Kind.HOST, device, context, flags, charged_bytes=charged))
+            return self._enter(Allocation(address, size, kind, device, context, flags, charged_bytes=charged))
 
     def register_host(self, address: int, size: int, device: int, flags: int, context: object) -> Allocation:
         """Lets kernels use memory that the program already has."""

@@ -1,13 +1,27 @@
 """What the driver says about its devices, once for each process."""
 
 import ctypes
+from typing import Final
 
 from lanGPU.constants import CUDA_SUCCESS
+from lanGPU.driverapi.enums import ENUMS
 from lanGPU.errors import NoDeviceError
 from lanGPU.server.driver import Driver
 from lanGPU.wire.handshake import MAX_DEVICES, DeviceInfo
 
 _NAME_BYTES = 256
+_REMOTE: Final = {
+    ENUMS["CUdevice_attribute"][f"CU_DEVICE_ATTRIBUTE_{name}"]: 0
+    for name in (
+        "CONCURRENT_MANAGED_ACCESS",
+        "PAGEABLE_MEMORY_ACCESS",
+        "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES",
+        "DIRECT_MANAGED_MEM_ACCESS_FROM_HOST",
+        "HOST_NATIVE_ATOMIC_SUPPORTED",
+        "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM",
+    )
+}
+"""What no device can do with the memory of a program on another machine."""
 
 
 def _attribute_ids() -> range:
@@ -37,7 +51,7 @@ def _describe(driver: Driver, ordinal: int) -> DeviceInfo:
     for attribute in _attribute_ids():
         # An attribute that this driver does not know is left out: the client answers its question as the driver would.
         if driver.call("cuDeviceGetAttribute", ctypes.addressof(value), attribute, device.value) == CUDA_SUCCESS:
-            attributes[attribute] = value.value
+            attributes[attribute] = _REMOTE.get(attribute, value.value)
     return DeviceInfo(
         name=name.value.decode(errors="replace"),
         uuid=uuid.raw,

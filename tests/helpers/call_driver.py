@@ -45,6 +45,7 @@ class Table:
         self.primaries: dict[int, tuple[int, bool]] = {}
         self.attributes: dict[int, dict[int, int]] = {}
         self.storage: dict[tuple[int, int], int] = {}
+        self.shared = (False, False)
         self.layouts: dict[int, tuple[tuple[tuple[int, int], ...], int]] = {}
 
     def set_function(self, index: int, generation: int, params: tuple[tuple[int, int], ...], packed_bytes: int) -> bool:
@@ -71,6 +72,15 @@ class Table:
 
     def remove_storage(self, context: int, key: int) -> None:
         self.storage.pop((context, key), None)
+
+    def set_shared(self, shared: bool, *, device_phase: bool) -> None:
+        self.shared = shared, device_phase
+
+    def capturing(self) -> bool:
+        return False
+
+    def position(self) -> int:
+        return 0
 
 
 class Program:

@@ -120,6 +120,10 @@ def _context_gone(call: Call, handle: int) -> None:
     threads = list(state.all_threads())
     state.contexts.pop(handle, None)
     state.publish_contexts()
+    if stream := state.shared.drop_context(handle):
+        state.names.give_back(stream)
+    if not state.shared:
+        state.table.set_shared(False, device_phase=False)
     for thread in threads:
         if thread.announced == handle:
             thread.announced = 0  # the server unbinds threads of a dead context by itself

@@ -90,6 +90,9 @@ def is_device(call: Call, address: int) -> Part[bool]:
     else the program's. The two address spaces are those of different machines, so an address may be valid in both; then the
     device's meaning is taken, which is wrong only for pageable host memory at an address where the server has device memory.
     """
+    shared = call.state.shared.find(address)
+    if shared is not None and shared.start == shared.device:
+        return True
     if call.state.host.find(address) is not None:
         return False
     reply = yield Request("cuPointerGetAttribute", (4, POINTER_MEMORY_TYPE, address), 0)

@@ -1,5 +1,10 @@
-"""Pinned and registered host memory: the program's own. A device behind a network cannot use the pinning, so only the books are kept."""
+"""Pinned and registered host memory: the program's own.
 
+A device behind a network cannot use the pinning. Memory that kernels are to use (CU_MEMHOSTALLOC_DEVICEMAP, or its device pointer is asked
+for) lies on the device, too, and both are kept equal (`lanGPU.client.calls.shared`); for all other memory only the books are kept.
+"""
+
+from lanGPU.client.calls import shared
 from lanGPU.client.calls.contexts import need_current
 from lanGPU.client.calls.devices import need_pointer, write_i32, write_u64
 from lanGPU.client.calls.effects import Steps, Syscall
@@ -12,6 +17,7 @@ CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712
 CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713
 _ALLOC_FLAGS = 0x7
 """CU_MEMHOSTALLOC_PORTABLE, DEVICEMAP, WRITECOMBINED."""
+_DEVICEMAP = 0x2
 _REGISTER_FLAGS = 0xF
 _REGISTER_IOMEMORY = 0x4
 _PAGE = 4096
@@ -22,9 +28,14 @@ def _allocate(call: Call, out: int, size: int, flags: int) -> Steps:
     need_pointer(out)
     if not size or flags & ~_ALLOC_FLAGS:
         return CUDA_ERROR_INVALID_VALUE
-    need_current(call)
+    context = need_current(call)
     if size > _MAX_BYTES:
         return CUDA_ERROR_OUT_OF_MEMORY
+    if flags & _DEVICEMAP:
+        made = yield from shared.create(call, context.handle, size, managed=False)
+        call.state.host.add(HostRange(made.start, size, flags, made.mapped_bytes))
+        yield write_u64(out, made.start)
+        return CUDA_SUCCESS
     length = (size + _PAGE - 1) & -_PAGE
     address = yield from map_memory(length)
     call.state.host.add(HostRange(address, size, flags, length))
@@ -51,6 +62,11 @@ def free_host(call: Call, address: int) -> Steps:
     if found is None or found.start != address or not found.mapped_bytes:
         return CUDA_ERROR_INVALID_VALUE
     call.state.host.remove(found)
+    item = shared.find(call, address)
+    if item is not None:
+        result = yield from shared.destroy(call, item)
+        if item.mapped_bytes:
+            return result
     yield Syscall("munmap", (found.start, found.mapped_bytes))
     return CUDA_SUCCESS
 
@@ -79,18 +95,23 @@ def unregister(call: Call, address: int) -> Steps:
     if found is None or found.start != address or found.mapped_bytes:
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
     call.state.host.remove(found)
-    return CUDA_SUCCESS
-    yield
+    item = shared.find(call, address)
+    return (yield from shared.destroy(call, item)) if item is not None else CUDA_SUCCESS
 
 
 @client_call("cuMemHostGetDevicePointer_v2")
 def get_device_pointer(call: Call, out: int, address: int, flags: int) -> Steps:
-    """The device cannot reach the program's memory."""
+    """From here on the memory lies on the device, too: at the program's address only if it was allocated for that."""
     need_pointer(out)
-    if u32(flags) or call.state.host.find(address) is None:
+    found = call.state.host.find(address)
+    if u32(flags) or found is None:
         return CUDA_ERROR_INVALID_VALUE
-    return CUDA_ERROR_NOT_SUPPORTED
-    yield
+    item = shared.find(call, address)
+    if item is None:
+        context = need_current(call)
+        item = yield from shared.create(call, context.handle, found.size, at=found.start, managed=False)
+    yield write_u64(out, address - item.start + item.device)
+    return CUDA_SUCCESS
 
 
 @client_call("cuMemHostGetFlags")

@@ -2,10 +2,11 @@
 
 import struct
 
-from lanGPU.client.calls.copies import MEMORY_TYPE_HOST
+from lanGPU.client.calls.copies import MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 from lanGPU.client.calls.devices import need_pointer
 from lanGPU.client.calls.effects import Part, ReadMemory, Request, Steps, WriteMemory
 from lanGPU.client.calls.registry import client_call
+from lanGPU.client.calls.shared import Shared, find
 from lanGPU.client.calls.state import Call, HostRange, u32
 from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS
 
@@ -47,9 +48,33 @@ SIZES = {
 }
 """CUpointer_attribute -> bytes of its value (cuda.h, cuPointerGetAttribute)."""
 _FALSE = (8, 10, 14, 15, 17, 21)
+_READ_WRITE = 3
 
 
-def host_attribute(call: Call, attribute: int, address: int, found: HostRange) -> tuple[int, bytes]:
+def managed_attribute(call: Call, attribute: int, address: int, found: Shared) -> tuple[int, bytes]:
+    """(CUresult, value) for managed memory."""
+    context = call.state.contexts.get(found.context)
+    values = {
+        CONTEXT: found.context,
+        MEMORY_TYPE: MEMORY_TYPE_DEVICE,
+        DEVICE_POINTER: address,
+        HOST_POINTER: address,
+        6: 0,
+        7: found.base,
+        8: 1,
+        DEVICE_ORDINAL: context.device if context else 0,
+        RANGE_START_ADDR: found.start,
+        RANGE_SIZE: found.size,
+        MAPPED: 1,
+        16: _READ_WRITE,
+        **dict.fromkeys(_FALSE[1:], 0),
+    }
+    if attribute not in values:
+        return CUDA_ERROR_INVALID_VALUE, b""
+    return CUDA_SUCCESS, values[attribute].to_bytes(SIZES[attribute], "little")
+
+
+def host_attribute(call: Call, attribute: int, address: int, found: HostRange, shared: Shared | None) -> tuple[int, bytes]:
     """(CUresult, value) for a host address that CUDA knows."""
     size = SIZES[attribute]
     context = call.state.current_context(call.thread)
@@ -63,6 +88,8 @@ def host_attribute(call: Call, attribute: int, address: int, found: HostRange) -
         MAPPED: 1,
         **dict.fromkeys(_FALSE, 0),
     }
+    if shared is not None:
+        values[DEVICE_POINTER] = address - shared.start + shared.device
     if attribute not in values:
         return CUDA_ERROR_NOT_SUPPORTED if attribute == DEVICE_POINTER else CUDA_ERROR_INVALID_VALUE, b""
     return CUDA_SUCCESS, values[attribute].to_bytes(size, "little")
@@ -75,9 +102,12 @@ def _ask(call: Call, attribute: int, address: int) -> Part[tuple[int, bytes]]:
     size = SIZES.get(attribute)
     if size is None:
         return CUDA_ERROR_INVALID_VALUE, b""
+    shared = find(call, address)
+    if shared is not None and shared.managed:
+        return managed_attribute(call, attribute, address, shared)
     found = call.state.host.find(address)
     if found is not None:
-        return host_attribute(call, attribute, address, found)
+        return host_attribute(call, attribute, address, found, shared)
     reply = yield Request("cuPointerGetAttribute", (size, attribute, address), 0)
     return reply.result, reply.outputs[:size]
 

@@ -6,7 +6,7 @@
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from lanGPU.client.layout import AGENT_HANDLE_BASE
 from lanGPU.constants import CUDA_ERROR_OUT_OF_MEMORY, MAX_HANDLES
@@ -56,6 +56,15 @@ class SharedTables(Protocol):
 
     def set_storage(self, context: int, key: int, value: int) -> None:
         """An entry of context-local storage."""
+
+    def set_shared(self, shared: bool, *, device_phase: bool) -> None:
+        """Whether memory is shared, and whether the device has all that the program wrote."""
+
+    def capturing(self) -> bool:
+        """A stream capture may be going on."""
+
+    def position(self) -> int:
+        """Bytes of records that the program ever made."""
 
     def remove_storage(self, context: int, key: int) -> None:
         """The entry is gone."""
@@ -174,6 +183,55 @@ class RangeMap:
         del self._starts[at], self._ranges[at]
 
 
+@dataclass(slots=True, eq=False)
+class SharedRange:
+    """Memory that lies in the program and on the device (`lanGPU.client.calls.shared`)."""
+
+    start: int
+    """Where the program has it."""
+    size: int
+    device: int
+    """Where the device has it."""
+    context: int
+    """The context that it dies with."""
+
+
+class SharedRanges:
+    """The shared ranges of a process, few in number."""
+
+    def __init__(self) -> None:
+        self._items: list[SharedRange] = []
+        self.streams: dict[int, int] = {}
+        """Context -> the stream of our copies."""
+        self.worked = False
+        """Device work was sent that no pull has seen."""
+        self.seen = 0
+        """How far the program's records had come at the last pull."""
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __iter__(self) -> "Iterator[Any]":
+        return iter(self._items)
+
+    def add(self, item: SharedRange) -> None:
+        """A range was made."""
+        self._items.append(item)
+
+    def remove(self, item: SharedRange) -> None:
+        """A range ended."""
+        self._items.remove(item)
+
+    def find(self, address: int) -> SharedRange | None:
+        """The range that holds a program address."""
+        return next((item for item in self._items if item.start <= address < item.start + item.size), None)
+
+    def drop_context(self, context: int) -> int:
+        """Ranges of a destroyed context are no more; returns the stream of our copies in it, or 0."""
+        self._items = [item for item in self._items if item.context != context]
+        return self.streams.pop(context, 0)
+
+
 @dataclass(slots=True)
 class Function:
     """A kernel (CUkernel or CUfunction) by its name. `layout` None: not known, only `extra` launches work."""
@@ -227,6 +285,7 @@ class SessionState:
         """(function, cooperative, sizes) of launches that were waited for and not refused."""
         self.children = Children()
         self.host = RangeMap()
+        self.shared = SharedRanges()
         self.strings: dict[bytes, int] = {}
         """Where NUL-terminated strings lie in the program."""
         self.string_room: tuple[int, int] = (0, 0)

@@ -35,7 +35,7 @@ ROWS = (
         bytes_out("pdptr", 8),
         host_ptr("p"),
         scalar("Flags"),
-        client="answers NOT_SUPPORTED: the device cannot reach the program's memory",
+        client="the memory is kept on the device, too",
     ),
     row("cuMemHostGetFlags", 0x0346, LOCAL, PURE, bytes_out("pFlags", 4), host_ptr("p"), client="the agent keeps the flags"),
 )

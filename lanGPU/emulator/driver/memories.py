@@ -77,7 +77,7 @@ def mem_free(d: Driver, context: Context, dptr: int) -> None:
         return
     d.queue.drain()
     allocation = d.memory.allocations.get(dptr)
-    if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL):
+    if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL, Kind.MANAGED):
         raise CuError(INVALID_VALUE)
     d.memory.forget(allocation)
     d.memory.reclaim(allocation)
@@ -247,14 +247,16 @@ def _put_attribute(d: Driver, out: int, attribute: int, pointer: int) -> int | N
     elif attribute == _POINTER["DEVICE_POINTER"]:
         put_u64(out, pointer)
     elif attribute == _POINTER["HOST_POINTER"]:
-        if not host:
+        if not host and allocation.kind is not Kind.MANAGED:
             return INVALID_VALUE
         put_u64(out, pointer)
     elif attribute == _POINTER["SYNC_MEMOPS"]:
         put_u32(out, allocation.sync_memops)
     elif attribute in (_POINTER["BUFFER_ID"], _POINTER["MEMORY_BLOCK_ID"]):
         put_u64(out, allocation.buffer_id)
-    elif attribute in (_POINTER["IS_MANAGED"], _POINTER["IS_LEGACY_CUDA_IPC_CAPABLE"], _POINTER["IS_GPU_DIRECT_RDMA_CAPABLE"]):
+    elif attribute == _POINTER["IS_MANAGED"]:
+        put_u32(out, int(allocation.kind is Kind.MANAGED))
+    elif attribute in (_POINTER["IS_LEGACY_CUDA_IPC_CAPABLE"], _POINTER["IS_GPU_DIRECT_RDMA_CAPABLE"]):
         put_u32(out, 0)
     elif attribute == _POINTER["DEVICE_ORDINAL"]:
         put_i32(out, allocation.device)

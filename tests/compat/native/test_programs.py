@@ -19,7 +19,6 @@ WAITING = {
     "kernel_assert": "the emulated device has no assert yet",
     "kernel_printf": "the emulated device has no printf yet",
     "managed": "managed memory is not supported yet",
-    "mapped": "kernels cannot use host memory yet",
 }
 """Programs that cannot pass yet, with the reason."""
 PROGRAM_LIST = [read_program(source) for source in sorted(PROGRAMS.glob("*.cu"))]

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 
 DIFFERENT = {
     "test_graphs.py::test_a_graph_keeps_a_user_object": "user objects call back into the program: CUDA_ERROR_NOT_SUPPORTED",
-    "test_memory.py::test_pinned_memory": "kernels of another machine cannot reach the program's memory: CUDA_ERROR_NOT_SUPPORTED",
     "test_streams.py::test_a_host_function_runs_in_its_place": "host functions call back into the program: CUDA_ERROR_NOT_SUPPORTED",
 }
 """Tests of the contract that do not hold remotely, and why."""

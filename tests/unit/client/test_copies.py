@@ -169,12 +169,12 @@ def test_host_memory_books() -> None:
     assert program.call("cuCtxCreate_v2", out, 0, 0) == 0
     assert program.call("cuMemHostAlloc", out, 0, 0) == INVALID_VALUE
     assert program.call("cuMemHostAlloc", out, 100, 0x80) == INVALID_VALUE
-    assert program.call("cuMemHostAlloc", out, 100, 3) == 0
+    assert program.call("cuMemHostAlloc", out, 100, 5) == 0
     address = program.u64(out)
     assert program.call("cuMemHostGetFlags", out, address + 50) == 0
-    assert program.u32(out) == 3
+    assert program.u32(out) == 5
     assert program.call("cuMemHostGetFlags", out, address + 100) == INVALID_VALUE
-    assert program.call("cuMemHostGetDevicePointer_v2", out, address, 0) == NOT_SUPPORTED
+    assert program.call("cuMemHostGetDevicePointer_v2", out, address + 4096, 0) == INVALID_VALUE
     assert program.call("cuMemHostRegister_v2", address + 8, 8, 0) == ALREADY
     assert program.call("cuMemFreeHost", address + 8) == INVALID_VALUE
     assert program.call("cuMemFreeHost", address) == 0
