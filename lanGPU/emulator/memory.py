@@ -53,6 +53,8 @@ class Allocation:
     block: "_Block | None" = None
     sync_memops: int = 0
     hints: Hints = field(default_factory=Hints)
+    variable: bool = False
+    """A `__managed__` variable, which ends with its image only."""
 
 
 @dataclass(slots=True, eq=False)

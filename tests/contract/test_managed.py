@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers.device import ADD, BUMP, Cuda
+from tests.helpers.device import ADD, BUMP, PTX_HEADER, Cuda
 
 GLOBAL, HOST, SINGLE = 1, 2, 4
 
@@ -220,3 +220,37 @@ def test_shared_memory_ends_with_its_context(cuda: Cuda, context: Any) -> None:
     bump(cuda, mine, 3)
     cuda.cuCtxSynchronize()
     assert view(mine, 1)[0] == 3
+
+
+MANAGED = (
+    PTX_HEADER
+    + """
+.visible .global .attribute(.managed) .align 4 .u32 total = 40;
+.visible .global .align 4 .u32 plain = 1;
+.visible .entry count_up()
+{
+    .reg .b32 %r<4>;
+    ld.global.u32 %r1, [total];
+    add.u32 %r2, %r1, 2;
+    st.global.u32 [total], %r2;
+    ret;
+}
+"""
+)
+
+
+def test_managed_variables(cuda: Cuda, context: Any) -> None:
+    library = cuda.cuLibraryLoadData(MANAGED.encode() + b"\0", [], [], 0, [], [], 0)
+    address, size = cuda.cuLibraryGetManaged(library, b"total")
+    word = view(address, 1)
+    assert (size, word[0]) == (4, 40)
+    kernel = cuda.cuLibraryGetKernel(library, b"count_up")
+    for start in (40, 100):
+        word[0] = start
+        cuda.cuLaunchKernel(cuda.cuKernelGetFunction(kernel), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        cuda.cuCtxSynchronize()
+        assert word[0] == start + 2
+    assert int(cuda.cuLibraryGetManaged(library, b"total")[0]) == int(address)
+    assert cuda.fails("cuLibraryGetManaged", library, b"plain") == cuda.CUresult.CUDA_ERROR_NOT_FOUND
+    assert cuda.fails("cuMemFree", int(address)) == 1
+    cuda.cuLibraryUnload(library)

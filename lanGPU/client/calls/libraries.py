@@ -1,5 +1,6 @@
 """Libraries and kernels."""
 
+from lanGPU.client.calls import shared
 from lanGPU.client.calls.devices import need_pointer, write_u64
 from lanGPU.client.calls.effects import Part, Post, ReadMemory, ReadString, Request, Steps
 from lanGPU.client.calls.images import read_image, read_image_file, read_options, write_jit_outputs
@@ -56,6 +57,8 @@ def unload(call: Call, library: int) -> Steps:
     """Its kernels die with it."""
     result = yield Post("cuLibraryUnload", (library,), 0)
     if not result:
+        for item in [item for item in call.state.shared if item.owner == library]:
+            yield from shared.destroy(call, item)
         call.state.drop_children(library)
         call.state.release_name(library)
     return int(result)
@@ -68,6 +71,25 @@ def get_kernel(call: Call, out: int, library: int, name: int) -> Steps:
     text = yield ReadString(name)
     key = text.decode(errors="replace")
     return (yield from get_function(call, out, "cuLibraryGetKernel", library, key, key, (library, text + b"\0")))
+
+
+@client_call("cuLibraryGetManaged")
+def get_managed(call: Call, out: int, size: int, library: int, name: int) -> Steps:
+    """The variable lies at the same address on both sides from the first time on that it is asked for."""
+    need_pointer(name)
+    if not out and not size:
+        return CUDA_ERROR_INVALID_VALUE
+    text = yield ReadString(name)
+    reply = yield Request("cuLibraryGetManaged", (8, 8, library, text + b"\0"), 0)
+    if reply.result:
+        return int(reply.result)
+    address, length = (int.from_bytes(reply.outputs[at : at + 8], "little") for at in (0, 8))
+    if shared.find(call, address) is None:
+        yield from shared.adopt(call, address, reply.outputs[16 : 16 + length], library)
+    for pointer, value in ((out, address), (size, length)):
+        if pointer:
+            yield write_u64(pointer, value)
+    return CUDA_SUCCESS
 
 
 @client_call("cuLibraryGetModule")

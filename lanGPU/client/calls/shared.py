@@ -46,6 +46,8 @@ class Shared(SharedRange):
     twin: mmap.mmap
     hints: Hints = field(default_factory=Hints)
     attach: int = 1
+    owner: int = 0
+    """The library whose `__managed__` variable it is; 0: allocated by the program."""
 
 
 def _differences(now: bytearray | memoryview, twin: mmap.mmap, offset: int, *, exact: bool) -> Iterator[tuple[int, int]]:
@@ -152,7 +154,7 @@ def _owned(call: Call) -> Part[int | None]:
     found = find_managed(call, address)
     if found is None:
         return None
-    if name == "cuMemFree_v2" and address == found.start:
+    if name == "cuMemFree_v2" and address == found.start and not found.owner:
         return (yield from destroy(call, found))
     if name != "cuMemGetAddressRange_v2":
         return CUDA_ERROR_INVALID_VALUE
@@ -233,13 +235,38 @@ def create(call: Call, context: int, size: int, *, at: int = 0, managed: bool) -
     return made
 
 
+def adopt(call: Call, address: int, data: bytes, owner: int) -> Part[Shared]:
+    """Managed memory of the server's driver that holds `data`, shown to the program at the same address. Raises CallError.
+
+    Variables may share pages; a page that was mapped for one of them stays until the process ends.
+    """
+    pages, size = call.state.shared.pages, len(data)
+    for page in range(address & -PAGE, address + size, PAGE):
+        if page in pages:
+            continue
+        flags = MAP_PRIVATE | MAP_ANONYMOUS | _MAP_FIXED_NOREPLACE
+        got = yield Syscall("mmap", (page, PAGE, PROT_READ | PROT_WRITE, flags, -1, 0))
+        if got != page:
+            if got > 0:
+                yield Syscall("munmap", (got, PAGE))
+            raise CallError(CUDA_ERROR_OUT_OF_MEMORY, f"{page:#x}, where the server has a managed variable, is not free in the program")
+        pages.add(page)
+    twin = mmap.mmap(-1, (size + PAGE - 1) & -PAGE)
+    twin[:size] = data
+    yield WriteMemory(address, data, now=True)
+    made = Shared(address, size, address, 0, address, True, True, 0, twin, owner=owner)
+    call.state.shared.add(made)
+    call.state.table.set_shared(True, device_phase=False)
+    return made
+
+
 def destroy(call: Call, item: Shared) -> Steps:
     """Ends the range on the device, and in the program what was mapped for it."""
     call.state.shared.remove(item)
     if not call.state.shared:
         call.state.table.set_shared(False, device_phase=False)
     result = CUDA_SUCCESS
-    if item.context in call.state.contexts:
+    if item.context in call.state.contexts and not item.owner:
         result = yield Post("cuMemFree_v2", (item.base,), 0)
     if item.mapped_bytes:
         yield Syscall("munmap", (item.start, item.mapped_bytes))

@@ -203,6 +203,8 @@ class SharedRanges:
         self._items: list[SharedRange] = []
         self.streams: dict[int, int] = {}
         """Context -> the stream of our copies."""
+        self.pages: set[int] = set()
+        """Pages of the program that were mapped for variables of libraries."""
         self.worked = False
         """Device work was sent that no pull has seen."""
         self.seen = 0

@@ -131,4 +131,16 @@ ROWS = (
         bytes_out("paramSize", 8),
     ),
     row("cuKernelGetParamCount", 0x024F, SYNC, PURE, handle("kernel", FUNCTION), bytes_out("paramCount", 8)),
+    row(
+        "cuLibraryGetManaged",
+        0x0250,
+        SYNC,
+        PURE,
+        bytes_out("dptr", 8),
+        bytes_out("bytes", 8),
+        handle("library", LIBRARY),
+        cstring("name"),
+        client="the variable is shown to the program at the same address",
+        server="the reply carries the variable's bytes",
+    ),
 )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.images import ENTRY_ELF, ENTRY_PTX, ImageKind, image_kind, locate, parse_fatbin
 from lanGPU.driverapi.kernel_params import ELF_MAGIC
+from lanGPU.driverapi.managed import ATTACH_GLOBAL
 from lanGPU.emulator.config import COMPUTE_CAPABILITY, tracing
 from lanGPU.emulator.cubin import CubinModule
 from lanGPU.emulator.driver.cabi import need
+from lanGPU.emulator.memory import Kind
 from lanGPU.emulator.ptx import PtxModule, parse_module
 from lanGPU.emulator.results import INVALID_IMAGE, NO_BINARY_FOR_GPU, CuError
 from lanGPU.errors import EmulatorUnsupportedError, ImageError
@@ -38,21 +40,42 @@ class LoadedImage:
         else:
             self.ptx = parse_module(text)
         self.globals: dict[str, Allocation] = {}
+        self.shared: dict[str, Allocation] = {}
+        """Variables that a library has made for all contexts."""
 
     def load(self, d: Driver, context: Context) -> None:
         """Gives the globals memory, with their initial bytes, and binds the code to it."""
         ordinal = context.device.ordinal
         try:
             for name, info in self.ptx.globals.items():
-                self.globals[name] = d.memory.allocate(max(info.size, 1), ordinal, context=context)
+                size = max(info.size, 1)
+                if name in self.shared:
+                    self.globals[name] = self.shared[name]
+                elif info.managed:
+                    self.globals[name] = d.memory.allocate_host(size, ordinal, ATTACH_GLOBAL, context, Kind.MANAGED)
+                    self.globals[name].variable = True
+                else:
+                    self.globals[name] = d.memory.allocate(size, ordinal, context=context)
             addresses = {name: allocation.address for name, allocation in self.globals.items()}
             known = {**self.ptx.function_addresses, **addresses}  # tables of function pointers, tables of pointers
             for name, info in self.ptx.globals.items():
+                if name in self.shared:
+                    continue
                 self._initialise(addresses[name], info.size, info.initial, info.relocations, known)
             self.ptx.bind(addresses)
         except BaseException:
             self.unload(d)
             raise
+
+    def make_managed(self, d: Driver) -> dict[str, Allocation]:
+        """Memory for the image's `__managed__` variables, which belong to no context; their initial bytes are there."""
+        found = {name: info for name, info in self.ptx.globals.items() if info.managed}
+        made = {name: d.memory.allocate_host(max(info.size, 1), 0, ATTACH_GLOBAL, None, Kind.MANAGED) for name, info in found.items()}
+        addresses = {name: allocation.address for name, allocation in made.items()}
+        for name, info in found.items():
+            made[name].variable = True
+            self._initialise(addresses[name], info.size, info.initial, info.relocations, addresses)
+        return made
 
     @staticmethod
     def _initialise(
@@ -71,8 +94,8 @@ class LoadedImage:
 
     def unload(self, d: Driver) -> None:
         """Gives the globals' memory back; nothing may run any more."""
-        for allocation in self.globals.values():
-            if d.memory.allocations.get(allocation.address) is allocation:
+        for name, allocation in self.globals.items():
+            if name not in self.shared and d.memory.allocations.get(allocation.address) is allocation:
                 d.memory.forget(allocation)
                 d.memory.reclaim(allocation)
         self.globals.clear()

@@ -13,6 +13,7 @@ from lanGPU.emulator.driver.modules import (
     attribute_value,
     check_dynamic_shared,
     function_in,
+    managed_of,
     module_in,
     put_global,
     put_parameter,
@@ -74,6 +75,9 @@ def library_unload(d: Driver, library: int) -> None:
         module = context.libraries.pop(library, None)
         if module is not None and module in context.modules:
             unload_module(d, context.modules[module])
+    for allocation in (found.managed or {}).values():
+        d.memory.forget(allocation)
+        d.memory.reclaim(allocation)
     for handle in found.kernels.values():
         d.handles.remove(handle)
     d.handles.remove(library)
@@ -117,6 +121,20 @@ def library_get_module(d: Driver, context: Context, module: int, library: int) -
 @in_context("cuLibraryGetGlobal")
 def library_get_global(d: Driver, context: Context, dptr: int, size: int, library: int, name: int) -> None:
     put_global(module_in(d, context, _library(d, library)), dptr, size, name)
+
+
+@initialized("cuLibraryGetManaged")
+def library_get_managed(d: Driver, dptr: int, size: int, library: int, name: int) -> None:
+    """A `__managed__` variable, the same for all contexts."""
+    if not dptr and not size:
+        raise CuError(INVALID_VALUE)
+    allocation = managed_of(d, _library(d, library)).get(get_cstring(name))
+    if allocation is None:
+        raise CuError(NOT_FOUND)
+    if dptr:
+        put_u64(dptr, allocation.address)
+    if size:
+        put_u64(size, allocation.size)
 
 
 # --- kernels -------------------------------------------------------------------------------------------------------------

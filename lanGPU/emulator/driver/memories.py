@@ -77,7 +77,7 @@ def mem_free(d: Driver, context: Context, dptr: int) -> None:
         return
     d.queue.drain()
     allocation = d.memory.allocations.get(dptr)
-    if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL, Kind.MANAGED):
+    if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL, Kind.MANAGED) or allocation.variable:
         raise CuError(INVALID_VALUE)
     d.memory.forget(allocation)
     d.memory.reclaim(allocation)

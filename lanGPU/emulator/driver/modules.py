@@ -19,6 +19,7 @@ from lanGPU.emulator.results import FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALU
 if TYPE_CHECKING:
     from lanGPU.emulator.cubin import RecordedKernel
     from lanGPU.emulator.driver.state import Driver
+    from lanGPU.emulator.memory import Allocation
     from lanGPU.emulator.ptx import CompiledKernel, KernelInfo
 
 logger = logging.getLogger(__name__)
@@ -125,13 +126,23 @@ def resolve_function(d: Driver, context: Context, handle: int) -> Function:
     return found
 
 
+def managed_of(d: Driver, library: Library) -> dict[str, Allocation]:
+    """The library's `__managed__` variables, one for all contexts; made at their first use."""
+    with d.lock:
+        if library.managed is None:
+            library.managed = library.image.make_managed(d)
+        return library.managed
+
+
 def module_in(d: Driver, context: Context, library: Library) -> Module:
     """The library's module in `context`, loaded at its first use there."""
     handle = context.libraries.get(library.handle)
     module = context.modules.get(handle) if handle is not None else None
     if module is None:
         with JitOptions(0, 0, 0):
-            module = load_module(d, context, library.make_image(), library)
+            image = library.make_image()
+            image.shared = managed_of(d, library)
+            module = load_module(d, context, image, library)
         context.libraries[library.handle] = module.handle
     return module
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lanGPU.emulator.driver.capture import Capture
     from lanGPU.emulator.driver.images import LoadedImage
     from lanGPU.emulator.driver.nodes import Node
+    from lanGPU.emulator.memory import Allocation
     from lanGPU.emulator.ptx import CompiledKernel, KernelInfo
 
 logger = logging.getLogger(__name__)
@@ -185,6 +186,8 @@ class Library:
     """The image as parsed; each context loads its own from the same text."""
     handle: int = 0
     kernels: dict[str, int] = field(default_factory=dict)
+    managed: dict[str, Allocation] | None = None
+    """Its `__managed__` variables, once somebody asked for one or a context loaded it."""
     alive: bool = True
 
 

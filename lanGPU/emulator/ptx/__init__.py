@@ -55,6 +55,7 @@ class GlobalInfo:
     relocations: list[tuple[int, int, str, int]] = field(default_factory=list)
     """(offset, width in bytes, variable whose address belongs there, addend)."""
     extern: bool = False
+    managed: bool = False
 
 
 class PtxModule:
@@ -121,7 +122,16 @@ class PtxModule:
 
 
 def _global(variable: Variable) -> GlobalInfo:
-    return GlobalInfo(variable.name, variable.size, variable.align, variable.space, variable.initial, variable.relocations, variable.extern)
+    return GlobalInfo(
+        variable.name,
+        variable.size,
+        variable.align,
+        variable.space,
+        variable.initial,
+        variable.relocations,
+        variable.extern,
+        variable.managed,
+    )
 
 
 def parse_module(text: bytes) -> PtxModule:

@@ -229,6 +229,7 @@ def _declarations(tokens: Tokens, space: str, *, single: bool = False) -> list[V
     align = 0
     vector = 1
     kind = ""
+    managed = False
     while tokens.peek().startswith("."):
         word = tokens.take()[1:]
         if word == "align":
@@ -240,8 +241,10 @@ def _declarations(tokens: Tokens, space: str, *, single: bool = False) -> list[V
                 tokens.take()
             if tokens.accept(".align"):
                 _constant(tokens)
-        elif word in ("texref", "samplerref", "surfref", "attribute"):
-            raise EmulatorUnsupportedError(f"PTX line {tokens.line}: .{word}: textures and managed variables are not supported")
+        elif word == "attribute":
+            managed = _is_managed(tokens) or managed
+        elif word in ("texref", "samplerref", "surfref"):
+            raise EmulatorUnsupportedError(f"PTX line {tokens.line}: .{word}: texture references are not supported")
         elif word in TYPE_BITS:
             kind = word
         else:
@@ -262,7 +265,7 @@ def _declarations(tokens: Tokens, space: str, *, single: bool = False) -> list[V
             else:
                 count *= _constant(tokens)
                 tokens.expect("]")
-        variable = Variable(name, space, kind, 0 if open_ended else count * width, align or width)
+        variable = Variable(name, space, kind, 0 if open_ended else count * width, align or width, managed=managed)
         if tokens.accept("="):
             _initialise(tokens, variable, max(1, TYPE_BITS[kind] // 8))
         elif open_ended:
@@ -270,6 +273,17 @@ def _declarations(tokens: Tokens, space: str, *, single: bool = False) -> list[V
         out.append(variable)
         if single or not tokens.accept(","):
             return out
+
+
+def _is_managed(tokens: Tokens) -> bool:
+    """Reads ``(.managed)`` or ``(.unified(…))`` after ``.attribute`` (PTX ISA, variable attributes): the second changes nothing here."""
+    tokens.expect("(")
+    found, depth = False, 1
+    while depth:
+        word = tokens.take()
+        depth += (word == "(") - (word == ")")
+        found = found or word == ".managed"
+    return found
 
 
 def _constant(tokens: Tokens) -> int:

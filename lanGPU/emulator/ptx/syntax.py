@@ -126,6 +126,7 @@ class Variable:
     relocations: list[tuple[int, int, str, int]] = field(default_factory=list)
     """(offset, width in bytes, symbol, addend)."""
     extern: bool = False
+    managed: bool = False
 
 
 @dataclass(slots=True)

@@ -8,15 +8,17 @@ from typing import Final
 from lanGPU.constants import (
     CUDA_ERROR_INVALID_IMAGE,
     CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED,
     CUDA_SUCCESS,
     MAX_KERNEL_PARAMS_BYTES,
 )
 from lanGPU.driverapi import images
 from lanGPU.driverapi.model import HandleType
 from lanGPU.errors import ImageError
-from lanGPU.server.call import Call, address_of
+from lanGPU.server.call import MAX_OUTPUT_BYTES, Call, address_of
 from lanGPU.server.calls.jit import JitOptions
 from lanGPU.server.issuer import Answer, Issuer, server_call
+from lanGPU.wire.records import pad8
 
 UNKNOWN_LAYOUT: Final = struct.pack("<II", 0xFFFF_FFFF, 0)
 CU_LIBRARY_BINARY_IS_PRESERVED: Final = 1
@@ -208,3 +210,18 @@ def get_kernel_function(issuer: Issuer, call: Call) -> Answer:
     known = Images.of(issuer)
     library, name = known.names.get(call.handle(issuer.executor, "kernel"), (0, ""))
     return _function(issuer, call, "pFunc", "cuFuncGetParamInfo", known.layouts.get(library, {}).get(name))
+
+
+@server_call("cuLibraryGetManaged")
+def get_managed(issuer: Issuer, call: Call) -> Answer:
+    """Outputs: u64 address, u64 bytes, then what the variable holds. There may be no context yet to copy it in: we are a host program."""
+    issuer.executor.ensure_thread(call.thread)
+    found = bytearray(16)
+    library, name = call.handle(issuer.executor, "library"), call.blob("name")
+    result = issuer.driver.call(call.symbol, address_of(found), address_of(found) + 8, library, address_of(name))
+    if result != CUDA_SUCCESS:
+        return result, b""
+    address, size = struct.unpack("<QQ", found)
+    if size > MAX_OUTPUT_BYTES - 32:
+        raise call.failed(CUDA_ERROR_NOT_SUPPORTED, f"a managed variable of {size} bytes")
+    return result, bytes(found) + ctypes.string_at(address, size).ljust(pad8(size), b"\0")

@@ -18,7 +18,6 @@ WAITING = {
     "host_callbacks": "cuLaunchHostFunc is not supported yet",
     "kernel_assert": "the emulated device has no assert yet",
     "kernel_printf": "the emulated device has no printf yet",
-    "managed": "managed memory is not supported yet",
 }
 """Programs that cannot pass yet, with the reason."""
 PROGRAM_LIST = [read_program(source) for source in sorted(PROGRAMS.glob("*.cu"))]
