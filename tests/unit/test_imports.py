@@ -13,7 +13,7 @@ PACKAGE: Final = Path(__file__).resolve().parents[2] / "lanGPU"
 
 LAYERS: Final = (
     {"errors", "constants", "driverapi", "native"},
-    {"wire", "store", "trust"},
+    {"wire", "store", "trust", "nvml"},
     {"consistency"},
     {"emulator", "discovery"},
     {"server", "client"},

@@ -30,7 +30,7 @@ _PAGE_BYTES = 4096
 class NvmlError(LanGPUError):
     """A call ends with this nvmlReturn_t."""
 
-    exit_code = 93
+    exit_code = 100
 
     def __init__(self, result: int) -> None:
         super().__init__(results.text(result))

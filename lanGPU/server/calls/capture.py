@@ -59,4 +59,4 @@ def exchange_mode(issuer: Issuer, call: Call) -> Answer:
     modes[call.thread] = mode
     wanted = ctypes.c_int(max(modes.values()))
     issuer.executor.ensure_thread(call.thread)
-    return issuer.driver.call(call.row.name, ctypes.addressof(wanted)), mode.to_bytes(8, "little")
+    return issuer.driver.call(call.row.name, ctypes.addressof(wanted)), b""

@@ -2,7 +2,17 @@
 
 import torch
 
-for dtype in (torch.uint8, torch.int16, torch.float16, torch.bfloat16, torch.int32, torch.float32, torch.float64, torch.int64, torch.complex64):
+for dtype in (
+    torch.uint8,
+    torch.int16,
+    torch.float16,
+    torch.bfloat16,
+    torch.int32,
+    torch.float32,
+    torch.float64,
+    torch.int64,
+    torch.complex64,
+):
     for size in (0, 1, 1000, 70_001, 1_000_000):
         here = (torch.arange(size) % 251).to(dtype)
         there = here.to("cuda")

@@ -71,7 +71,7 @@ def test_kinds_fit_the_c_types(row: ApiFunction) -> None:
             assert stars == 0, arg.name
         if base == "CUdeviceptr" and stars == 0:
             assert arg.kind is ArgKind.DPTR, arg.name
-        if arg.kind in SIZED and c_type.startswith("const"):
+        if arg.kind in SIZED and c_type.startswith("const") and stars == 1:
             assert arg.kind is ArgKind.BYTES_IN, arg.name
         if arg.kind is ArgKind.CSTRING:
             assert c_type == "const char*", arg.name

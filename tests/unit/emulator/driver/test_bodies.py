@@ -38,6 +38,10 @@ POINTER_SIZED = {
     "CUhostFn",
     "CUoccupancyB2DSize",
     "CUuserObject",
+    "CUarray",
+    "CUmipmappedArray",
+    "CUtexObject",
+    "CUsurfObject",
 }
 """By-value types of 8 bytes that bodies meet. Everything else must be known as smaller: a register's upper half is not defined."""
 
