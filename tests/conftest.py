@@ -20,6 +20,10 @@ PROCESS_LIFETIME_THREADS: Final = ("lanGPU-emulator", "langpu-kernel", "asyncio_
 PROCESS_LIFETIME_CHILDREN: Final = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 
 
+# A shell's background jobs ignore Ctrl-C, and what they start inherits that: the programs under test would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _children() -> set[int]:
     """Process ids of this process's children, from Linux's proc file system."""
     found: set[int] = set()
