@@ -49,7 +49,7 @@ def read(path: Path) -> list[Entry]:
 # --- what differs on purpose ---------------------------------------------------------------------------------------------
 def without_local_answers(entries: list[Entry]) -> list[Entry]:
     """The client answers these itself: LOCAL rows of the API table; or it asks them for its own purposes, to learn of kernels."""
-    own = ("cuFuncGetParamInfo", "cuFuncGetParamCount", "cuKernelGetParamInfo", "cuKernelGetParamCount")
+    own: tuple[str, ...] = ("cuFuncGetParamInfo", "cuFuncGetParamCount", "cuKernelGetParamInfo", "cuKernelGetParamCount")
     own += (
         "cuStreamGetCaptureInfo_v2",
         "cuStreamGetCaptureInfo_v3",
@@ -229,7 +229,8 @@ def without_padding(one: Any, other: Any) -> tuple[Any, int]:
     """
     if not (isinstance(one, list) and isinstance(other, list) and len(one) == len(other)):
         return one, 0
-    out, count = [], 0
+    out: list[object] = []
+    count = 0
     for mine, theirs in zip(one, other, strict=True):
         if isinstance(mine, str) and isinstance(theirs, str) and len(mine) == len(theirs) == 2:  # one byte: an object of an empty class
             count += mine != theirs
@@ -238,7 +239,7 @@ def without_padding(one: Any, other: Any) -> tuple[Any, int]:
         if not isinstance(mine, list) or not isinstance(theirs, list) or len(mine) != len(theirs):
             out.append(mine)
             continue
-        same = []
+        same: list[object] = []
         for a, b in zip(mine, theirs, strict=True):
             if a != b and not (_NAME.search(str(a)) and _NAME.search(str(b))):
                 count += 1
