@@ -6,6 +6,7 @@ from typing import Final
 
 from lanGPU.driverapi.kernel_params import Section, cubin_kernel_params, elf_sections, section_contents
 from lanGPU.emulator.ptx import Fault, GlobalInfo, KernelInfo
+from lanGPU.emulator.ptx.system import Services
 from lanGPU.emulator.ptx.allocations import AllocationMap
 from lanGPU.errors import ImageError
 
@@ -29,6 +30,7 @@ class RecordedKernel:
     def __init__(self, name: str) -> None:
         self.name = name
         self._told = False
+        self.uses_system = self.uses_heap = False
 
     def launch(
         self,
@@ -37,6 +39,7 @@ class RecordedKernel:
         dynamic_shared_bytes: int,
         params: bytes,
         allocations: AllocationMap,
+        services: Services | None = None,
     ) -> Fault | None:
         """Nothing happens on the device."""
         if not self._told:

@@ -29,6 +29,8 @@ class Kind(Enum):
     """What an allocation is."""
 
     DEVICE = "device"
+    HEAP = "heap"
+    """Where kernels' malloc works; CUDA lets no call of the host's use it."""
     POOL = "pool"
     HOST = "host"
     MANAGED = "managed"
@@ -108,6 +110,7 @@ class Memory:
         self.budgets = [DeviceBudget(total) for total in totals]
         self.allocations: dict[int, Allocation] = {}
         self.reservations: dict[int, Reservation] = {}
+        self._heaps: set[int] = set()
         self._space = AddressSpace()
         self._blocks: dict[int, _Block | None] = {}
         self._physical: PhysicalMemory | None = None
@@ -165,6 +168,8 @@ class Memory:
     def _enter(self, allocation: Allocation) -> Allocation:
         self.allocations[allocation.address] = allocation
         self.map.add(allocation.address, allocation.size)
+        if allocation.kind is Kind.HEAP:
+            self._heaps.add(allocation.address)
         return allocation
 
     def _room(self, device: int, size: int) -> _Block:
@@ -179,12 +184,13 @@ class Memory:
         """Ends the allocation for lookups and kernels; `reclaim` gives its memory back."""
         with self._lock:
             del self.allocations[allocation.address]
+            self._heaps.discard(allocation.address)
             self.map.remove(allocation.address)
 
     def reclaim(self, allocation: Allocation) -> None:
         """Gives the memory of a forgotten allocation back; nothing may use it any more."""
         with self._lock:
-            if allocation.kind in (Kind.DEVICE, Kind.POOL):
+            if allocation.kind in (Kind.DEVICE, Kind.POOL, Kind.HEAP):
                 self.budgets[allocation.device].used_bytes -= allocation.charged_bytes
             block = allocation.block
             if block is not None:
@@ -201,11 +207,11 @@ class Memory:
         return None if found is None else self.allocations.get(found[0])
 
     def contains(self, address: int, size: int) -> bool:
-        """Whether kernels may use all of [address, address + size); it may span allocations that touch."""
+        """Whether copies and memsets may use all of [address, address + size); it may span allocations that touch."""
         end = address + size
         while address < end:
             found = self.map.find(address)
-            if found is None:
+            if found is None or found[0] in self._heaps:
                 return False
             address = found[0] + found[1]
         return True

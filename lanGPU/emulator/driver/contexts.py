@@ -8,6 +8,7 @@ from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import need, put_i32, put_u32, put_u64
 from lanGPU.emulator.driver.objects import Context, Device
 from lanGPU.emulator.driver.registry import in_context, initialized
+from lanGPU.emulator.driver.services import DEFAULT_FIFO_BYTES, DEFAULT_HEAP_BYTES, MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE
 from lanGPU.emulator.results import (
     CONTEXT_IS_DESTROYED,
     INVALID_CONTEXT,
@@ -26,8 +27,8 @@ _FLAGS_MASK: Final = 0xFF
 _LIMITS: Final = ENUMS["CUlimit"]
 _DEFAULT_LIMITS: Final = {
     _LIMITS["CU_LIMIT_STACK_SIZE"]: 1024,
-    _LIMITS["CU_LIMIT_PRINTF_FIFO_SIZE"]: 1024 * 1024,
-    _LIMITS["CU_LIMIT_MALLOC_HEAP_SIZE"]: 8 * 1024 * 1024,
+    PRINTF_FIFO_SIZE: DEFAULT_FIFO_BYTES,
+    MALLOC_HEAP_SIZE: DEFAULT_HEAP_BYTES,
     _LIMITS["CU_LIMIT_MAX_L2_FETCH_GRANULARITY"]: 64,
     _LIMITS["CU_LIMIT_PERSISTING_L2_CACHE_SIZE"]: 0,
 }
@@ -268,9 +269,12 @@ def ctx_get_limit(d: Driver, context: Context, value: int, limit: int) -> int | 
 
 @in_context("cuCtxSetLimit")
 def ctx_set_limit(d: Driver, context: Context, limit: int, value: int) -> int | None:
-    """Kept for cuCtxGetLimit; kernels here need no device-side heap, and their stacks are as deep as their code asks."""
+    """Kernels' output buffer and heap can be set until a kernel uses them; stacks are as deep as their code asks."""
     if limit not in _DEFAULT_LIMITS:
         return NOT_SUPPORTED if limit in _LIMITS.values() else INVALID_VALUE
+    services = context.services
+    if services is not None and ((limit == PRINTF_FIFO_SIZE) or (limit == MALLOC_HEAP_SIZE and services.heap is not None)):
+        return INVALID_VALUE
     context.limits[limit] = value
     return None
 

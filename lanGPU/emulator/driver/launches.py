@@ -15,6 +15,7 @@ from lanGPU.emulator.driver.modules import compile_function, default_dynamic_sha
 from lanGPU.emulator.driver.objects import Context, Event, Function, Stream
 from lanGPU.emulator.driver.operations import Launch
 from lanGPU.emulator.driver.registry import in_context
+from lanGPU.emulator.driver.services import services_of
 from lanGPU.emulator.results import INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ def make_launch(
     """
     check_sizes(function, grid, block, shared)
     parameters = pack_parameters(function.info, params, extra)
-    compile_function(function)
+    compiled = compile_function(function)
+    if compiled.uses_system:
+        services_of(d, function.module.context, heap=compiled.uses_heap)
     return Launch(function, grid, block, shared, parameters, d.memory)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lanGPU.emulator.driver.capture import Capture
     from lanGPU.emulator.driver.images import LoadedImage
     from lanGPU.emulator.driver.nodes import Node
+    from lanGPU.emulator.driver.services import KernelServices
     from lanGPU.emulator.memory import Allocation
     from lanGPU.emulator.ptx import CompiledKernel, KernelInfo
 
@@ -104,6 +105,8 @@ class Context:
     libraries: dict[int, int] = field(default_factory=dict)
     """Library handle -> CUmodule that stands for it here."""
     storage: dict[int, tuple[int, int]] = field(default_factory=dict)
+    services: KernelServices | None = None
+    """Made by the first launch of a kernel that prints, asserts or allocates."""
 
     def fail(self, result: int, detail: str) -> None:
         """Keeps the first sticky error and logs what happened."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.emulator.driver.cabi import memmove, memset
 from lanGPU.emulator.results import (
+    ASSERT,
     HARDWARE_STACK_ERROR,
     ILLEGAL_ADDRESS,
     ILLEGAL_INSTRUCTION,
@@ -29,6 +30,7 @@ _FAULTS: Final = {
     "illegal address": ILLEGAL_ADDRESS,
     "misaligned address": MISALIGNED_ADDRESS,
     "trap": ILLEGAL_INSTRUCTION,
+    "failed assertion": ASSERT,
     "stack overflow": HARDWARE_STACK_ERROR,
     "local memory overflow": HARDWARE_STACK_ERROR,
     "call through a bad function pointer": INVALID_PC,
@@ -60,7 +62,8 @@ class Launch:
         """Runs the kernel; a fault is CUDA's error for it."""
         compiled = self.function.compiled
         assert compiled is not None  # launches compile before they are queued
-        fault = compiled.launch(self.grid, self.block, self.shared_bytes, self.parameters, self.memory.map)
+        services = self.context.services if compiled.uses_system else None
+        fault = compiled.launch(self.grid, self.block, self.shared_bytes, self.parameters, self.memory.map, services)
         if fault is not None:
             raise CuError(fault_result(fault), describe_fault(fault))
 

@@ -87,8 +87,39 @@ _OBJECTS: Final = {
 makes them in threads that never had one."""
 
 
+_PRINTING: Final = frozenset(
+    (
+        *("cuCtxSynchronize", "cuCtxSynchronize_v2", "cuStreamSynchronize", "cuEventSynchronize", "cuLaunchKernel", "cuLaunchKernelEx"),
+        *("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuModuleUnload", "cuCtxDestroy"),
+        *("cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2", "cuMemcpyAtoH_v2", "cuMemcpyHtoA_v2", "cuMemcpyAtoD_v2"),
+        *("cuMemcpyDtoA_v2", "cuMemcpyAtoA_v2", "cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy3D_v2", "cuMemcpyPeer"),
+        *("cuMemcpy3DPeer", "cuLaunchCooperativeKernel"),
+    )
+)
+"""Calls that print what kernels wrote (CUDA C++ Programming Guide, "Formatted Output", "Limitations"); ending a context does by itself."""
+
+
 def entry_point(driver: Driver, body: Body) -> EntryPoint:
     """`body` bound to `driver`, as a function of integers that returns a CUresult and never raises."""
+    if body.symbol in _PRINTING:
+        return _printing(driver, _bound(driver, body))
+    return _bound(driver, body)
+
+
+def _printing(driver: Driver, function: EntryPoint) -> EntryPoint:
+    def call(*args: int) -> int:
+        result = function(*args)
+        if driver.outputs:
+            try:
+                driver.print_output()
+            except BaseException as exc:
+                return _result_of(driver, "printing what kernels wrote", exc)
+        return result
+
+    return call
+
+
+def _bound(driver: Driver, body: Body) -> EntryPoint:
     function, symbol = body.function, body.symbol
     if body.needs is Needs.CONTEXT:
         unsafe = body.unsafe

@@ -28,6 +28,7 @@ from lanGPU.emulator.results import (
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.capture import Capture
+    from lanGPU.emulator.kernel_output import KernelOutput
 
 _PRUNE_STACKS_AT: Final = 512
 _DESTRUCTOR: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -49,6 +50,8 @@ class Driver:
         """Thread -> CUstreamCaptureMode set by cuThreadExchangeStreamCaptureMode."""
         self.stacks: dict[int, list[Context]] = {}
         """Keyed by the kernel's thread id: a thread that is not Python's has no thread-local storage between two calls."""
+        self.outputs: list[KernelOutput] = []
+        """Buffers of the contexts whose kernels print."""
         self.ready = False
         self.forked = False
         self.devices = [
@@ -136,6 +139,11 @@ class Driver:
             self.queue.drain()
         with self.lock:
             context.alive = False
+            if context.services is not None:
+                context.services.output.print()
+                self.outputs.remove(context.services.output)
+                context.services = None
+            context.limits.clear()
             for handle, thing in list(self.handles.all(object)):
                 if getattr(thing, "context", None) is context and not isinstance(thing, Context):
                     self.handles.remove(handle)
@@ -166,6 +174,11 @@ class Driver:
         for _, context in self.handles.all(Context):
             if not context.error:
                 context.error = LAUNCH_TIMEOUT
+
+    def print_output(self) -> None:
+        """Prints what kernels of any context wrote so far."""
+        for output in list(self.outputs):
+            output.print()
 
     # --- streams ---------------------------------------------------------------------------------------------------------
     def stream(self, context: Context, handle: int) -> Stream:

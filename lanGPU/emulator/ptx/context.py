@@ -36,6 +36,8 @@ DEPTH: Final = 448  # i32: calls of recursive functions that are open
 PARAM_BYTES: Final = 452  # i32: bytes of the parameter buffer
 ACTIVE: Final = 456  # ptr: i32, helpers at work
 TEXTURES: Final = 464  # ptr: table of texture and surface objects
+SYSTEM: Final = 472  # ptr: C function that carries out system functions
+WORKSPACE: Final = 480  # i64: what %envreg1 and %envreg2 answer: the grid's workspace; 0 unless the launch is cooperative
 SITES: Final = 512  # per access site: (i64 start, i64 end) of the interval last hit
 SITE_BYTES: Final = 16
 
@@ -73,3 +75,4 @@ FAULT_STACK_OVERFLOW: Final = 6
 FAULT_BAD_CALL: Final = 7
 FAULT_BAD_OBJECT: Final = 8
 FAULT_SURFACE_RANGE: Final = 9
+FAULT_ASSERT: Final = 10

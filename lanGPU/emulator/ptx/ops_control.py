@@ -16,6 +16,7 @@ from lanGPU.emulator.ptx.lowering import (
     require,
 )
 from lanGPU.emulator.ptx.syntax import TYPE_BITS, Function, Group, Instruction, Operand, Register, Symbol
+from lanGPU.emulator.ptx.system import MAX_PARAMETERS, SystemFunction
 
 
 @operation("bra")
@@ -93,6 +94,10 @@ def call(f: FunctionLowering, i: Instruction, m: Modifiers) -> None:
     if operands and isinstance(operands[0], Group):
         arguments = operands[0].items
     if isinstance(target, Symbol):
+        system = f.unit.system_function(target.name)
+        if system is not None:
+            _call_system(f, system, i, returns, arguments)
+            return
         _call_one(f, f.unit.callee(f, target.name), returns, arguments)
         return
     if not isinstance(target, Register):
@@ -155,6 +160,45 @@ def _call_one(f: FunctionLowering, callee: Function, returns: tuple[Operand, ...
     f.label(good)
     for operand, type_name, place in results:
         f.write(operand, type_name, f.op(f"load {llvm_type(type_name)}, ptr {place}"))
+
+
+def _call_system(
+    f: FunctionLowering, function: SystemFunction, i: Instruction, returns: tuple[Operand, ...], arguments: tuple[Operand, ...]
+) -> None:
+    """A call of what has no PTX: arguments as 64-bit words in an array, in whose first word the result or the fault's address comes back."""
+    if len(arguments) != len(function.parameters) or len(returns) != bool(function.result):
+        raise Unsupported("another number of parameters than the function has")
+    words = f.scratch(f"[{MAX_PARAMETERS} x i64]")
+    for n, (operand, size) in enumerate(zip(arguments, function.parameters, strict=True)):
+        kind = f"i{8 * size}"
+        if isinstance(operand, Symbol):
+            value = f.op(f"load {kind}, ptr {_argument_place(f, operand, size)}")
+        else:
+            value = f.value(operand, f"b{8 * size}")
+        f.emit(f"store i64 {value if size == 8 else f.cast('zext', kind, value, 'i64')}, ptr {f.field(8 * n, words)}")
+    serve = f.load_field(c.SYSTEM, "ptr")
+    status = f.op(f"call i32 {serve}(ptr %ctx, i32 {function.number}, ptr {words}, i32 %tx, i32 %ty, i32 %tz)")
+    bad, good = f.fresh("fault"), f.fresh("served")
+    f.emit(f"br i1 {f.bin('icmp ne', 'i32', status, 0)}, label %{bad}, label %{good}, !prof !1")
+    f.label(bad)
+    address = f.op(f"load i64, ptr {words}")
+    f.emit(f"call void @ptx.fault(ptr %ctx, i32 {status}, i32 {i.line}, i64 {address}, i32 %tx, i32 %ty, i32 %tz)")
+    f.emit("ret i32 1")
+    f.label(good)
+    if returns:
+        kind = f"i{8 * function.result}"
+        result = f.op(f"load {kind}, ptr {words}")
+        if isinstance(returns[0], Symbol):
+            f.emit(f"store {kind} {result}, ptr {_argument_place(f, returns[0], function.result)}")
+        else:
+            f.write(returns[0], f"b{8 * function.result}", result)
+
+
+def _argument_place(f: FunctionLowering, operand: Symbol, size: int) -> str:
+    found = f.find_parameter(operand.name)
+    if found is None or found[1] < size:
+        raise Unsupported(f"{operand.name} does not fit the parameter")
+    return found[0]
 
 
 # --- barriers -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from platformdirs import user_cache_dir
 
 from lanGPU.emulator.ptx import context as c
 from lanGPU.emulator.ptx.allocations import AllocationMap
+from lanGPU.emulator.ptx.system import SERVE, Services, enter, leave
 from lanGPU.emulator.ptx.team import Task, cores, team
 from lanGPU.emulator.ptx.unit import Unit
 from lanGPU.errors import LanGPUError
@@ -33,6 +34,7 @@ _KINDS = {
     c.FAULT_BAD_CALL: "call through a bad function pointer",
     c.FAULT_BAD_OBJECT: "bad texture or surface object",
     c.FAULT_SURFACE_RANGE: "surface access out of range",
+    c.FAULT_ASSERT: "failed assertion",
 }
 
 
@@ -161,6 +163,7 @@ class CompiledKernel:
         self.record_bytes = unit.record_bytes
         self.local_bytes = unit.local_bytes
         self.sites = unit.sites
+        self.uses_system, self.uses_heap = unit.uses_system, unit.uses_heap
         self.needs_arena = True
         missing = [name for name in unit.global_names if name not in addresses]
         if missing:
@@ -188,8 +191,11 @@ class CompiledKernel:
         dynamic_shared_bytes: int,
         params: bytes,
         allocations: AllocationMap,
+        services: Services | None = None,
     ) -> Fault | None:
-        """Runs the whole grid and returns when it ended; on all cores, the GIL released."""
+        """Runs the whole grid and returns when it ended; on all cores, the GIL released. A kernel that `uses_system` needs `services`."""
+        if self.uses_system and services is None:
+            raise LanGPUError(f"{self.name} calls functions of the device runtime and was launched without them")
         total = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
         count = max(1, min(cores(), total))
@@ -216,6 +222,9 @@ class CompiledKernel:
                 struct.pack_into("<QQ", fields, c.RECORDS, _aligned(worker.records, 64), ctypes.addressof(worker.warps))
             struct.pack_into("<II", fields, c.WORKER, number, count)
             struct.pack_into("<Q", fields, c.TEXTURES, allocations.textures.address)
+            if services is not None:
+                struct.pack_into("<Q", fields, c.SYSTEM, SERVE)
+                enter(worker.address, services, allocations)
             struct.pack_into("<Q", fields, c.GLOBALS, ctypes.addressof(self._globals))
         arguments = (ctypes.addressof(following), total, ctypes.addressof(stop))
         task = Task(lambda number: self._run(workers[number].address, *arguments, 0))
@@ -230,6 +239,9 @@ class CompiledKernel:
         for worker in workers:
             if fault is None and struct.unpack_from("<I", worker.context, c.FAULT_KIND)[0]:
                 fault = _read_fault(worker.context)
+        if services is not None:
+            for worker in workers:
+                leave(worker.address)
         with self._free:
             self._workers.extend(workers)
         return fault

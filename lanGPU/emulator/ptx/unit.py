@@ -16,6 +16,7 @@ from lanGPU.emulator.ptx.parser import BodyParser, Outline
 from lanGPU.emulator.ptx.prelude import HELPERS
 from lanGPU.emulator.ptx.scheduler import plain_block, run_blocks, waiting_block
 from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxSyntaxError, Register, Symbol, Variable, Vector
+from lanGPU.emulator.ptx.system import HEAP_FUNCTIONS, SYSTEM_FUNCTIONS, SystemFunction
 from lanGPU.errors import EmulatorUnsupportedError
 
 OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_memory, ops_texture)
@@ -40,6 +41,8 @@ class Unit:
         self._bodies: dict[str, Body] = {}
         self.recursive: set[str] = set()
         """Functions that may call themselves, directly or not: their depth is counted."""
+        self.uses_system = self.uses_heap = False
+        """Whether system functions are called, and whether those of the heap."""
         self.function_addresses = function_addresses(outline)
         self._collect(kernel, ())
         self._lay_out_shared()
@@ -64,6 +67,10 @@ class Unit:
                 if symbol.name not in self.functions:
                     continue
                 if self.functions[symbol.name].text is None:
+                    if self.system_function(symbol.name) is not None and instruction.parts[0] == "call":
+                        self.uses_system = True
+                        self.uses_heap |= symbol.name in HEAP_FUNCTIONS
+                        continue
                     raise EmulatorUnsupportedError(
                         f"{self.kernel}, PTX line {instruction.line}: {instruction.opcode}: {symbol.name} is not supported"
                     )
@@ -126,6 +133,11 @@ class Unit:
         if name not in self._bodies:
             raise Unsupported(f"{name} has no body")
         return function
+
+    def system_function(self, name: str) -> SystemFunction | None:
+        """The function of the device runtime that a module declares under this name."""
+        declared, known = self.functions.get(name), SYSTEM_FUNCTIONS.get(name)
+        return known if declared is not None and declared.text is None and known is not None and known.matches(declared) else None
 
     def external(self, name: str, result: str, parameters: list[str]) -> None:
         """Declares a function of the C library."""
