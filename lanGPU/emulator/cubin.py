@@ -6,8 +6,8 @@ from typing import Final
 
 from lanGPU.driverapi.kernel_params import Section, cubin_kernel_params, elf_sections, section_contents
 from lanGPU.emulator.ptx import Fault, GlobalInfo, KernelInfo
-from lanGPU.emulator.ptx.system import Services
 from lanGPU.emulator.ptx.allocations import AllocationMap
+from lanGPU.emulator.ptx.system import Services
 from lanGPU.errors import ImageError
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """The heap that kernels' malloc and free work in: which parts of a fixed range of addresses are taken. It touches no memory.
 
-Source: CUDA C++ Programming Guide, "Dynamic Global Memory Allocation": a heap of fixed size, pointers aligned to 16 bytes, null when it is full.
+Source: CUDA C++ Programming Guide, "Dynamic Global Memory Allocation": a heap of fixed size, pointers aligned to 16 bytes, null when
+it is full.
 """
 
 from threading import Lock

@@ -1,7 +1,7 @@
 """What a kernel's printf prints, from its format and the packed arguments that vprintf gets.
 
-The arguments lie as in a C struct, each at a multiple of its size: int 4 bytes, long and long long, double and pointers 8. A float was made a
-double by the compiler. The conversion itself is the C library's, as in CUDA ("the final formatting takes place on the host").
+The arguments lie as in a C struct, each at a multiple of its size: int 4 bytes, long and long long, double and pointers 8. A float was
+made a double by the compiler. The conversion itself is the C library's, as in CUDA ("the final formatting takes place on the host").
 
 Source: CUDA C++ Programming Guide, "Formatted Output".
 """

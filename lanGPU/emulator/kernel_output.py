@@ -56,7 +56,10 @@ class KernelOutput:
 
 
 def write(descriptor: int, text: bytes) -> None:
-    """Prints through the C library, so that the program's own buffered output comes first; what cannot be written is lost, as with printf."""
+    """Prints through the C library, so that what the program printed before comes before it.
+
+    What cannot be written is lost, as it is with printf.
+    """
     try:
         library = ctypes.CDLL(None)
         stream = ctypes.c_void_p.in_dll(library, "stdout" if descriptor == STDOUT else "stderr")

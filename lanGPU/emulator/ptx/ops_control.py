@@ -165,7 +165,7 @@ def _call_one(f: FunctionLowering, callee: Function, returns: tuple[Operand, ...
 def _call_system(
     f: FunctionLowering, function: SystemFunction, i: Instruction, returns: tuple[Operand, ...], arguments: tuple[Operand, ...]
 ) -> None:
-    """A call of what has no PTX: arguments as 64-bit words in an array, in whose first word the result or the fault's address comes back."""
+    """A call of what has no PTX: arguments as an array of 64-bit words; the result, or a fault's address, comes back in the first."""
     if len(arguments) != len(function.parameters) or len(returns) != bool(function.result):
         raise Unsupported("another number of parameters than the function has")
     words = f.scratch(f"[{MAX_PARAMETERS} x i64]")

@@ -106,8 +106,8 @@ class _Thread:
         fields = ctypes.string_at(context, c.SITES)
         shared, shared_bytes = struct.unpack_from("<QQ", fields, c.SHARED)
         arena, _, arena_end, depot, depot_end = struct.unpack_from("<5Q", fields, c.ARENA)
-        self._windows = ((shared, shared + shared_bytes), (arena, arena_end), (depot, depot_end))
-        self.block: tuple[int, int, int] = struct.unpack_from("<3I", fields, c.CTAID)
+        self._windows: tuple[tuple[int, int], ...] = ((shared, shared + shared_bytes), (arena, arena_end), (depot, depot_end))
+        self.block: tuple[int, ...] = struct.unpack_from("<3I", fields, c.CTAID)
 
     def room(self, address: int) -> int:
         """Readable bytes from `address` on.
@@ -121,7 +121,8 @@ class _Thread:
         found = self._allocations.find(address)
         if found is None:
             raise _BadAddressError(address)
-        return found[0] + found[1] - address
+        start, size = found
+        return start + size - address
 
     def read(self, address: int, size: int) -> bytes:
         if self.room(address) < size:
