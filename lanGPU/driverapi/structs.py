@@ -122,6 +122,14 @@ MEMCPY_ATTRIBUTES = StructLayout(
     "I srcAccessOrder, I srcLocHint_type, i srcLocHint_id, I dstLocHint_type, i dstLocHint_id, I flags",
 )
 MEMSET_NODE_PARAMS = StructLayout("CUDA_MEMSET_NODE_PARAMS_v1", "Q dst, Q pitch, I value, I elementSize, Q width, Q height")
+MEMSET_NODE_PARAMS_V2 = StructLayout("CUDA_MEMSET_NODE_PARAMS_v2", MEMSET_NODE_PARAMS.spec + ", Q ctx", {"ctx": HandleType.CONTEXT})
+GRAPH_NODE_PARAMS = StructLayout("CUgraphNodeParams", "I type, I*3 reserved0, Q*29 reserved1, Q reserved2")
+"""`reserved1` is a union of the parameters of all kinds of nodes, 16 bytes from the start."""
+MEMCPY_NODE_PARAMS = StructLayout(
+    "CUDA_MEMCPY_NODE_PARAMS", "I flags, I reserved, Q copyCtx, Q*25 copyParams", {"copyCtx": HandleType.CONTEXT}
+)
+"""`copyParams` is a CUDA_MEMCPY3D_v2, 16 bytes from the start."""
+CHILD_GRAPH_NODE_PARAMS = StructLayout("CUDA_CHILD_GRAPH_NODE_PARAMS", "Q graph, I ownership", {"graph": HandleType.GRAPH})
 
 LAUNCH_CONFIG = StructLayout(
     "CUlaunchConfig",
@@ -192,6 +200,10 @@ LAYOUTS: dict[str, StructLayout] = {
         MEMCPY3D_PEER,
         MEMCPY_ATTRIBUTES,
         MEMSET_NODE_PARAMS,
+        MEMSET_NODE_PARAMS_V2,
+        GRAPH_NODE_PARAMS,
+        MEMCPY_NODE_PARAMS,
+        CHILD_GRAPH_NODE_PARAMS,
         LAUNCH_CONFIG,
         LAUNCH_ATTRIBUTE,
         MEM_LOCATION,

@@ -235,3 +235,122 @@ def test_a_relaxed_thread_may_allocate_while_it_captures(cuda: Cuda, context: An
     assert cuda.cuGraphGetNodes(graph, 5)[1] == 1
     cuda.cuMemFree(pointer)
     cuda.cuStreamDestroy(stream)
+
+
+def test_a_kernel_node_tells_its_parameters(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph = cuda.cuGraphCreate(0)
+    node = cuda.cuGraphAddKernelNode(graph, [], 0, bumps.params(7))
+    for by in (7, 9):
+        shown = cuda.cuGraphKernelNodeGetParams(node)
+        assert (shown.gridDimX, shown.blockDimX, shown.sharedMemBytes) == (1, 1, 0)
+        pointers = (ctypes.c_uint64 * 2).from_address(int(shown.kernelParams))
+        assert U64.from_address(pointers[0]).value == int(counter)
+        assert U32.from_address(pointers[1]).value == by
+        cuda.cuGraphKernelNodeSetParams(node, bumps.params(9))
+    again = cuda.cuGraphKernelNodeGetParams(node)
+    other = cuda.cuGraphCreate(0)
+    cuda.cuGraphAddKernelNode(other, [], 0, again)  # what is told can be used
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(other, 0), 0)
+    cuda.cuStreamSynchronize(0)
+    assert cuda.get(counter, 1)[0] == 9
+    empty = cuda.cuGraphAddEmptyNode(graph, [], 0)
+    assert cuda.fails("cuGraphKernelNodeGetParams", empty) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    cuda.cuStreamSynchronize(0)
+
+
+def test_a_captured_launch_tells_its_parameters(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    stream = cuda.cuStreamCreate(1)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.launch(bumps.function, 1, 1, ((U64, counter), (U32, 33)), stream=stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    (node,) = cuda.cuGraphGetNodes(graph, 1)[0]
+    shown = cuda.cuGraphKernelNodeGetParams(node)
+    assert int(shown.func) == int(bumps.function)
+    assert U32.from_address((ctypes.c_uint64 * 2).from_address(int(shown.kernelParams))[1]).value == 33
+
+
+def _node_params(cuda: Cuda, kind: str) -> Any:
+    params = cuda.CUgraphNodeParams()
+    params.type = getattr(cuda.CUgraphNodeType, f"CU_GRAPH_NODE_TYPE_{kind}")
+    return params
+
+
+def _kernel_params(cuda: Cuda, bumps: Bumps, by: int) -> Any:
+    params, plain = _node_params(cuda, "KERNEL"), bumps.params(by)
+    kernel = params.kernel
+    for name in ("func", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes", "extra"):
+        setattr(kernel, name, getattr(plain, name))
+    kernel.kernelParams = 0
+    params.kernel = kernel
+    return params
+
+
+def _memset_params(cuda: Cuda, pointer: Any, value: int, context: Any) -> Any:
+    params = _node_params(cuda, "MEMSET")
+    memset = params.memset
+    memset.dst, memset.elementSize, memset.width, memset.height, memset.value, memset.pitch = pointer, 4, 1, 1, value, 4
+    memset.ctx = context
+    params.memset = memset
+    return params
+
+
+def test_nodes_of_any_kind_are_added_and_changed_by_one_call(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph, child = cuda.cuGraphCreate(0), cuda.cuGraphCreate(0)
+    target = cuda.put(np.zeros(1, np.uint32))
+    copy = _node_params(cuda, "MEMCPY")
+    memcpy = copy.memcpy
+    memcpy.copyCtx = context
+    inner = memcpy.copyParams
+    inner.srcMemoryType = inner.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    inner.srcDevice, inner.dstDevice, inner.srcPitch, inner.dstPitch = counter, target, 4, 4
+    inner.srcHeight = inner.dstHeight = inner.Height = inner.Depth = 1
+    inner.WidthInBytes = 4
+    memcpy.copyParams = inner
+    copy.memcpy = memcpy
+    event, nested = cuda.cuEventCreate(2), _node_params(cuda, "GRAPH")
+    cuda.cuGraphAddNode(child, [], None, 0, _kernel_params(cuda, bumps, 2))
+    holder = nested.graph
+    holder.graph = child
+    nested.graph = holder
+    record = _node_params(cuda, "EVENT_RECORD")
+    recorded = record.eventRecord
+    recorded.event = event
+    record.eventRecord = recorded
+    made = [
+        _memset_params(cuda, counter, 10, context),
+        _kernel_params(cuda, bumps, 5),
+        nested,
+        _node_params(cuda, "EMPTY"),
+        copy,
+        record,
+    ]
+    nodes: list[Any] = []
+    for params in made:
+        nodes.append(cuda.cuGraphAddNode(graph, nodes[-1:], None, len(nodes[-1:]), params))
+    kinds = [int(cuda.cuGraphNodeGetType(node)) for node in nodes]
+    assert kinds == [int(params.type) for params in made]
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuEventSynchronize(event)
+    assert cuda.get(target, 1)[0] == 17
+    cuda.cuGraphExecNodeSetParams(executable, nodes[1], _kernel_params(cuda, bumps, 100))
+    cuda.cuGraphExecNodeSetParams(executable, nodes[0], _memset_params(cuda, counter, 1, context))
+    cuda.cuGraphLaunch(executable, 0)
+    assert cuda.get(target, 1)[0] == 103
+    cuda.cuGraphNodeSetParams(nodes[1], _kernel_params(cuda, bumps, 1000))
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(graph, 0), 0)
+    assert cuda.get(target, 1)[0] == 1012
+    cuda.cuGraphLaunch(executable, 0)  # has what it had
+    assert cuda.get(target, 1)[0] == 103
+
+
+def test_bad_node_parameters_are_refused(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph = cuda.cuGraphCreate(0)
+    reserved = _node_params(cuda, "EMPTY")
+    ctypes.c_uint32.from_address(reserved.getPtr() + 4).value = 1
+    assert cuda.fails("cuGraphAddNode", graph, [], None, 0, reserved) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    unknown = _node_params(cuda, "EMPTY")
+    ctypes.c_uint32.from_address(unknown.getPtr()).value = 99
+    assert cuda.fails("cuGraphAddNode", graph, [], None, 0, unknown) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    assert cuda.cuGraphGetNodes(graph, 1)[1] == 0
+    cuda.cuStreamSynchronize(0)

@@ -301,6 +301,8 @@ class SessionState:
         """Identifier -> where that table lies in the program."""
         self.capture_rooms: dict[int, tuple[int, int]] = {}
         """Slot -> where arrays of captured nodes are shown to that thread: address, bytes."""
+        self.node_rooms: dict[int, tuple[int, int]] = {}
+        """Kernel node -> where its parameters are shown to the program: address, bytes."""
         self.next_context_id = 1
         self.nvml_users = 0
         """nvmlInit calls that were not undone."""

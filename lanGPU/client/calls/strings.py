@@ -19,17 +19,23 @@ def map_memory(length: int) -> Part[int]:
     return int(address)
 
 
-def place_string(state: SessionState, text: bytes) -> Part[int]:
-    """Address of `text` with a NUL in the program's memory; it stays there for good."""
-    found = state.strings.get(text)
-    if found is not None:
-        return found
-    need = (len(text) + 8) & ~7
+def take_room(state: SessionState, length: int) -> Part[int]:
+    """`length` bytes of the program's memory that are ours for good; their address, a multiple of 8."""
+    need = (length + 7) & ~7
     if state.string_room[1] < need:
         size = max(_ROOM_BYTES, (need + 4095) & ~4095)
         state.string_room = ((yield from map_memory(size)), size)
     address, room = state.string_room
     state.string_room = (address + need, room - need)
+    return address
+
+
+def place_string(state: SessionState, text: bytes) -> Part[int]:
+    """Address of `text` with a NUL in the program's memory; it stays there for good."""
+    found = state.strings.get(text)
+    if found is not None:
+        return found
+    address = yield from take_room(state, len(text) + 1)
     # At once: another thread may be given this address before our thread returns.
     yield WriteMemory(address, text + b"\0", now=True)
     state.strings[text] = address

@@ -164,4 +164,14 @@ ROWS = (
     row(
         "cuGraphNodeSetEnabled", 0x0792, POST, RECREATE, handle("hGraphExec", GRAPH_EXEC), handle("hNode", GRAPH_NODE), scalar("isEnabled")
     ),
+    row(
+        "cuGraphExecNodeSetParams",
+        0x0793,
+        POST,
+        RECREATE,
+        handle("hGraphExec", GRAPH_EXEC),
+        handle("hNode", GRAPH_NODE),
+        bytes_in("nodeParams", 256),
+        client="sent as the call for this kind of node",
+    ),
 )

@@ -4,6 +4,7 @@
 """
 
 from lanGPU.emulator.driver import (
+    any_nodes,
     arrays,
     capture,
     contexts,
@@ -35,6 +36,7 @@ from lanGPU.emulator.driver.state import Driver
 __all__ = ["BODIES", "Body", "Driver", "bodies", "coverage"]
 
 _MODULES = (
+    any_nodes,
     arrays,
     capture,
     contexts,

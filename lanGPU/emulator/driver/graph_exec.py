@@ -107,7 +107,8 @@ def _publish_recording(event: Event, recording: Recording, number: int) -> None:
 
 
 # --- changes of single nodes -------------------------------------------------------------------------------------------------
-def _replace(d: Driver, graph_exec: int, node: int, kind: str, action: object) -> None:
+def replace_action(d: Driver, graph_exec: int, node: int, kind: str, action: object) -> None:
+    """Gives the executable's node something else to do; INVALID_VALUE for a node of another kind."""
     found = _exec(d, graph_exec)
     target = found.node(node_of(d, node))
     if target.type != TYPE[kind]:
@@ -118,43 +119,48 @@ def _replace(d: Driver, graph_exec: int, node: int, kind: str, action: object) -
 
 @in_context("cuGraphExecKernelNodeSetParams")
 def graph_exec_kernel_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
-    _replace(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V1))
+    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V1))
 
 
 @in_context("cuGraphExecKernelNodeSetParams_v2")
 def graph_exec_kernel_node_set_params_v2(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
-    _replace(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V2))
+    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V2))
 
 
 @in_context("cuGraphExecMemcpyNodeSetParams")
 def graph_exec_memcpy_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int, ctx: int) -> None:
     d.context(ctx)
-    _replace(d, graph_exec, node, "MEMCPY", read_copy(d, params)[0])
+    replace_action(d, graph_exec, node, "MEMCPY", read_copy(d, params)[0])
 
 
 @in_context("cuGraphExecMemsetNodeSetParams")
 def graph_exec_memset_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int, ctx: int) -> None:
     d.context(ctx)
-    _replace(d, graph_exec, node, "MEMSET", read_fill(d, params)[0])
+    replace_action(d, graph_exec, node, "MEMSET", read_fill(d, params)[0])
 
 
 @in_context("cuGraphExecHostNodeSetParams")
 def graph_exec_host_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
-    _replace(d, graph_exec, node, "HOST", read_host_function(params))
+    replace_action(d, graph_exec, node, "HOST", read_host_function(params))
 
 
 @in_context("cuGraphExecEventRecordNodeSetEvent")
 def graph_exec_event_record_node_set_event(d: Driver, context: Context, graph_exec: int, node: int, event: int) -> None:
-    _replace(d, graph_exec, node, "EVENT_RECORD", RecordEvent(d.handles.get(event, Event)))
+    replace_action(d, graph_exec, node, "EVENT_RECORD", RecordEvent(d.handles.get(event, Event)))
 
 
 @in_context("cuGraphExecEventWaitNodeSetEvent")
 def graph_exec_event_wait_node_set_event(d: Driver, context: Context, graph_exec: int, node: int, event: int) -> None:
-    _replace(d, graph_exec, node, "WAIT_EVENT", WaitEvent(d.handles.get(event, Event)))
+    replace_action(d, graph_exec, node, "WAIT_EVENT", WaitEvent(d.handles.get(event, Event)))
 
 
 @in_context("cuGraphExecChildGraphNodeSetParams")
 def graph_exec_child_graph_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, child: int) -> None:
+    replace_child(d, graph_exec, node, child)
+
+
+def replace_child(d: Driver, graph_exec: int, node: int, child: int) -> None:
+    """Gives a child graph node another graph of the same shape; INVALID_VALUE for other shapes and nodes."""
     found, new = _exec(d, graph_exec), graph_of(d, child)
     target = found.node(node_of(d, node))
     if not isinstance(target.action, SubGraph) or _difference(target.action.graph, new) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
@@ -25,6 +26,7 @@ _ARRAY_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_ARRAY"]
 _HOST_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_HOST"]
 _DEVICE_TYPE: Final = ENUMS["CUmemorytype"]["CU_MEMORYTYPE_DEVICE"]
 _ATTRIBUTE_BYTES: Final = 64
+_SIZES: Final = ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "sharedMemBytes")
 _NODE_ATTRIBUTES: Final = frozenset(
     ENUMS["CUlaunchAttributeID"]["CU_LAUNCH_ATTRIBUTE_" + name]
     for name in ("ACCESS_POLICY_WINDOW", "COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY")
@@ -59,6 +61,39 @@ def graph_add_kernel_node(d: Driver, context: Context, out: int, graph: int, dep
 @in_context("cuGraphAddKernelNode_v2")
 def graph_add_kernel_node_v2(d: Driver, context: Context, out: int, graph: int, dependencies: int, count: int, params: int) -> None:
     add_node(d, out, graph, dependencies, count, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V2))
+
+
+def _describe_launch(node: Node, layout: StructLayout) -> bytes:
+    """The struct for a kernel node; its `kernelParams` is memory of the node's."""
+    action = node.action
+    assert isinstance(action, Launch)
+    places = action.function.info.params
+    pointers = 0
+    if places:
+        values = ctypes.create_string_buffer(action.parameters, len(action.parameters))
+        base = ctypes.addressof(values)
+        array = (ctypes.c_uint64 * len(places))(*(base + offset for offset, _ in places))
+        node.shown = values, array
+        pointers = ctypes.addressof(array)
+    sizes = (*action.grid, *action.block, action.shared_bytes)
+    fields = dict(zip(_SIZES, sizes, strict=True))
+    if "ctx" in layout.fields:
+        fields["ctx"] = action.context.handle
+    kernel = action.function.kernel
+    if kernel is not None and "kern" in layout.fields:
+        # A library's kernel is told as the CUkernel it was made from: that is what libcudart looks up.
+        return layout.pack(kern=kernel.handle, kernelParams=pointers, **fields)
+    return layout.pack(func=action.function.handle, kernelParams=pointers, **fields)
+
+
+@initialized("cuGraphKernelNodeGetParams")
+def graph_kernel_node_get_params(d: Driver, node: int, params: int) -> None:
+    put_bytes(params, _describe_launch(of_kind(d, node, "KERNEL"), KERNEL_NODE_PARAMS_V1))
+
+
+@initialized("cuGraphKernelNodeGetParams_v2")
+def graph_kernel_node_get_params_v2(d: Driver, node: int, params: int) -> None:
+    put_bytes(params, _describe_launch(of_kind(d, node, "KERNEL"), KERNEL_NODE_PARAMS_V2))
 
 
 @in_context("cuGraphKernelNodeSetParams")

@@ -66,6 +66,8 @@ class Node:
     local_id: int = 0
     dependencies: dict[Node, None] = field(default_factory=dict)
     attributes: dict[int, bytes] = field(default_factory=dict)
+    shown: object = None
+    """Memory that a question about the node was answered with: the node's own until it ends or is changed (driver API)."""
     original: Node | None = None
     """For a node of a clone: what it was cloned from."""
 

@@ -1,13 +1,15 @@
 """Graphs: arrays of nodes, kernel nodes with packed parameters, structs that hold handles."""
 
+import ctypes
 import struct
 from typing import Final
 
-from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED
+from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, MAX_KERNEL_PARAMS_BYTES
 from lanGPU.driverapi import structs
 from lanGPU.driverapi.model import HandleType
 from lanGPU.driverapi.structs import StructLayout
-from lanGPU.server.call import Call, name_or_none, pack_extra, prepare
+from lanGPU.server.call import CU_LAUNCH_PARAM_BUFFER_POINTER, Call, address_of, name_or_none, pack_extra, prepare
+from lanGPU.server.calls.arrays import names_in_force, offers
 from lanGPU.server.issuer import Answer, Issuer, server_call
 from lanGPU.wire.records import NULL_WORD
 
@@ -92,6 +94,67 @@ def kernel_node(issuer: Issuer, call: Call) -> Answer:
     if "dependencies" in call.row.arg_index:
         translate_nodes(issuer, call, "dependencies")
     return issuer.carry_out(call)  # the driver copies the parameters before it returns
+
+
+@server_call("cuGraphKernelNodeGetParams", "cuGraphKernelNodeGetParams_v2")
+def kernel_node_get_params(issuer: Issuer, call: Call) -> Answer:
+    """`nodeParams`: a name for the function, used if it has none. Outputs: the struct with handles virtual and both pointers 0, then u64
+    number of parameters, u64 (offset, size) of each, the packed values."""
+    layout = structs.KERNEL_NODE_PARAMS_V2 if call.row.name.endswith("_v2") else structs.KERNEL_NODE_PARAMS_V1
+    offered = offers(call, "nodeParams")[:1]
+    if not offered:
+        raise call.failed(CUDA_ERROR_INVALID_VALUE, "no name is offered")
+    data = bytearray(layout.size)
+    issuer.executor.ensure_thread(call.thread)
+    result = issuer.driver.call(call.symbol, call.handle(issuer.executor, "hNode"), address_of(data))
+    if result != CUDA_SUCCESS:
+        return result, b""
+    fields = layout.unpack(data)
+    real = fields["func"] or fields.get("kern", 0)
+    pairs = _parameters(issuer, call, real, "cuFunc" if fields["func"] else "cuKernel")
+    packed = bytearray(max((offset + size for offset, size in pairs), default=0))
+    if pairs and fields["kernelParams"]:
+        pointers = (ctypes.c_uint64 * len(pairs)).from_address(fields["kernelParams"])
+        for (offset, size), pointer in zip(pairs, pointers, strict=True):
+            packed[offset : offset + size] = ctypes.string_at(pointer, size)
+    elif pairs:
+        packed[:] = _from_extra(call, fields["extra"], len(packed))
+    (name,) = names_in_force(issuer.executor, HandleType.FUNCTION, [real], offered)
+    layout.put(data, "func" if fields["func"] else "kern", name)
+    layout.put(data, "kernelParams", 0)
+    layout.put(data, "extra", 0)
+    if layout is structs.KERNEL_NODE_PARAMS_V2:
+        if fields["func"]:
+            layout.put(data, "kern", name_or_none(issuer.executor, fields["kern"], HandleType.FUNCTION))
+        layout.put(data, "ctx", name_or_none(issuer.executor, fields["ctx"], HandleType.CONTEXT))
+    words = [word for pair in pairs for word in pair]
+    return result, bytes(data + struct.pack(f"<{1 + len(words)}Q", len(pairs), *words) + packed)
+
+
+def _parameters(issuer: Issuer, call: Call, function: int, prefix: str) -> list[tuple[int, int]]:
+    """(offset, size) of each parameter. Raises DriverError: this driver cannot tell (before CUDA 12.4)."""
+    offset, size = ctypes.c_uint64(), ctypes.c_uint64()
+    found: list[tuple[int, int]] = []
+    while len(found) <= MAX_KERNEL_PARAMS_BYTES:
+        args = (function, len(found), ctypes.addressof(offset), ctypes.addressof(size))
+        result = issuer.driver.call(f"{prefix}GetParamInfo", *args)
+        if result == CUDA_ERROR_INVALID_VALUE:  # what a driver says of the index behind the last parameter
+            return found
+        if result != CUDA_SUCCESS:
+            raise call.failed(result, "the driver does not tell the kernel's parameters")
+        if offset.value + size.value > MAX_KERNEL_PARAMS_BYTES:
+            raise call.failed(CUDA_ERROR_NOT_SUPPORTED, f"a parameter at {offset.value} of {size.value} bytes")
+        found.append((offset.value, size.value))
+    raise call.failed(CUDA_ERROR_NOT_SUPPORTED, "a kernel with more parameters than can be")
+
+
+def _from_extra(call: Call, extra: int, size: int) -> bytes:
+    """The first `size` bytes of the buffer that CU_LAUNCH_PARAM_BUFFER_POINTER names."""
+    words = (ctypes.c_uint64 * 4).from_address(extra) if extra else ()
+    pairs = dict(zip(words[::2], words[1::2], strict=True)) if words else {}
+    if CU_LAUNCH_PARAM_BUFFER_POINTER not in pairs:
+        raise call.failed(CUDA_ERROR_NOT_SUPPORTED, "the driver shows no parameters of the node")
+    return ctypes.string_at(pairs[CU_LAUNCH_PARAM_BUFFER_POINTER], size)
 
 
 @server_call("cuGraphAddMemcpyNode", "cuGraphMemcpyNodeSetParams", "cuGraphExecMemcpyNodeSetParams")
