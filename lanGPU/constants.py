@@ -18,6 +18,8 @@ MAX_BODY_BYTES: Final = 256 * 1024
 """msgpack body of one frame: a WELCOME with 16 devices and all attributes is below 64 KiB."""
 MAX_BULK_BYTES: Final = 8 * 1024 * 1024
 """Bulk bytes of one frame: the whole ring (4 MiB) in one frame, with room to grow."""
+MAX_KERNEL_OUTPUT_BYTES: Final = 64 * 1024
+"""What kernels printed, in one frame: more is sent in several."""
 MAX_RECORD_BYTES: Final = 1024 * 1024 * 1024
 """One call record, over several frames: the largest module images shipped by NVIDIA's libraries are some 600 MB."""
 MAX_HANDLES: Final = 1 << 20

@@ -21,6 +21,7 @@ from lanGPU.client.calls.state import SessionState, Symbols
 from lanGPU.client.engine import Engine, reply_bytes
 from lanGPU.client.link import Link, send_buffers
 from lanGPU.client.memory import MemoryRefusedError, ProgramFaultError, ProgramMemory
+from lanGPU.client.output import write_for
 from lanGPU.client.ring import Ring, RingCorruptError
 from lanGPU.client.stats import SessionStats, clock_ns
 from lanGPU.client.syscalls import address_of
@@ -449,6 +450,9 @@ class Session:
         """Anything but a reply; False: the connection is over."""
         if isinstance(event, ev.LogReceived):
             _log.log(_LOG_LEVELS.get(event.level, logging.INFO), "%s", event.text)
+        elif isinstance(event, ev.KernelOutputReceived):
+            # Here, so that it is out before the reply behind it lets the program go on.
+            write_for(self.pid, event.descriptor, event.data, lambda: self._closing or self._lost is not None)
         elif isinstance(event, ev.PingReceived):
             self._pongs.append(event.id)
             self._wake()

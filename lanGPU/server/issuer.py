@@ -74,6 +74,8 @@ class Issuer:
         self._rows = rows
         self._send = send
         self._send_log = log
+        self._printed: Callable[[], list[tuple[int, bytes]]] | None = None
+        self._send_printed: Callable[[list[tuple[int, bytes]]], None] = lambda _: None
         self._waiters = Waiters()
         self._partial = bytearray()
         self._partial_size = 0
@@ -82,6 +84,10 @@ class Issuer:
     def calls(self) -> int:
         """Records carried out so far."""
         return self.executor.calls + self.python_calls
+
+    def print_from(self, printed: Callable[[], list[tuple[int, bytes]]], send: Callable[[list[tuple[int, bytes]]], None]) -> None:
+        """From now on what `printed` gives, (descriptor, bytes) of the driver's own output, is sent by `send` ahead of replies."""
+        self._printed, self._send_printed = printed, send
 
     # --- the stream ----------------------------------------------------------------------------------------------
     def feed(self, data: memoryview) -> None:
@@ -182,7 +188,12 @@ class Issuer:
             self._send([header + REPLY_HEADER.pack(call.thread, call.token, result, failed_api, 0), outputs])
 
     def flush(self) -> None:
-        """Sends what the executor has to say, and log lines for posted calls that failed."""
+        """Sends what the executor has to say, and log lines for posted calls that failed.
+
+        What the driver printed meanwhile goes first: a reply lets the program go on.
+        """
+        if self._printed is not None and (printed := self._printed()):
+            self._send_printed(printed)
         output = self.executor.take_output()
         if len(output):
             self._send([output])

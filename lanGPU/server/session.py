@@ -11,17 +11,19 @@ import select
 import socket
 import sys
 import threading
+from dataclasses import replace
 from typing import Final, Never
 
 from lanGPU.driverapi import table
 from lanGPU.errors import LanGPUError, RemoteProtocolError
+from lanGPU.server import kernel_output
 from lanGPU.server.control import WorkerControl
 from lanGPU.server.driver import Driver
 from lanGPU.server.issuer import Issuer
 from lanGPU.server.reference import Executor
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import Buffer, Connection, Role
-from lanGPU.wire.handshake import Hello, Refusal, Welcome
+from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, Hello, Refusal, Welcome
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +53,15 @@ class Session:
         self._control = control
         self._connection = Connection(Role.SERVER, hello=hello)
         self._issuer = Issuer(driver, executor, table.BY_ID, send=self._send, log=self._send_log)
+        self._wants_output = CAP_KERNEL_OUTPUT in hello.caps and kernel_output.supported()
         self._over = threading.Event()
         self.bytes_in = 0
         self.bytes_out = 0
 
     def welcome(self, welcome: Welcome) -> None:
         """Answers the HELLO."""
+        if self._wants_output:
+            welcome = replace(welcome, caps=(*welcome.caps, CAP_KERNEL_OUTPUT))
         self._connection.send_welcome(welcome)
         self._send(self._connection.data_to_send())
 
@@ -69,6 +74,8 @@ class Session:
 
     def run(self) -> str:
         """The session from WELCOME to its end; returns how it ended, in a few words. Nothing of the client's escapes as an exception."""
+        if self._wants_output:
+            self._issuer.print_from(kernel_output.OutputCapture.start().take, self._send_output)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         try:
             reason = self._loop()
@@ -139,6 +146,12 @@ class Session:
 
     def _send_log(self, level: str, text: str) -> None:
         self._connection.send_log(level, text)
+        self._send(self._connection.data_to_send())
+
+    def _send_output(self, printed: list[tuple[int, bytes]]) -> None:
+        with contextlib.suppress(LanGPUError):  # we said goodbye already
+            for descriptor, data in printed:
+                self._connection.send_kernel_output(descriptor, data)
         self._send(self._connection.data_to_send())
 
     # --- watchdog ----------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import Final, TypeAlias
 
-from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES
+from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES, MAX_KERNEL_OUTPUT_BYTES
 from lanGPU.errors import LocalProtocolError, RemoteProtocolError
 from lanGPU.wire import events as ev
 from lanGPU.wire.events import Event
 from lanGPU.wire.frames import HEADER_BYTES, FrameType, decode_body, decode_header, encode_body, encode_header
-from lanGPU.wire.handshake import Hello, Refusal, Welcome, check_plain, get_int, get_text
+from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, Hello, Refusal, Welcome, check_plain, get_int, get_text
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -78,7 +78,10 @@ def _machine(role: Role) -> Transitions:
     if not client:
         table[_S.START, to_client, _F.REFUSE] = _S.CLOSED  # a HELLO that we could not read is answered too
     # What each side may say in a session, and until which goodbye.
-    for direction, frames in ((to_server, (_F.RECORDS, _F.PING, _F.PONG)), (to_client, (_F.REPLY, _F.LOG, _F.PING, _F.PONG))):
+    for direction, frames in (
+        (to_server, (_F.RECORDS, _F.PING, _F.PONG)),
+        (to_client, (_F.REPLY, _F.LOG, _F.KERNEL_OUTPUT, _F.PING, _F.PONG)),
+    ):
         half_open = _S.PEER_LEFT if direction is Direction.SEND else _S.WE_LEFT
         for frame in frames:
             table[_S.OPEN, direction, frame] = _S.OPEN
@@ -239,6 +242,14 @@ class Connection:
         assert isinstance(checked, dict)
         return ev.StatusReceived(checked)
 
+    def _kernel_output(self, body: dict[str, object]) -> Event:
+        if self.hello is None or CAP_KERNEL_OUTPUT not in self.hello.caps:
+            raise LocalProtocolError("kernel output, which was not asked for")
+        data = body.get("data")
+        if not isinstance(data, bytes) or len(data) > MAX_KERNEL_OUTPUT_BYTES:
+            raise LocalProtocolError("kernel output that is no bytes, or too many")
+        return ev.KernelOutputReceived(get_int(body, "fd", range(1, 3)), data)
+
     def _end_of_bytes(self) -> Event | None:
         if self._eof_reported:
             return None
@@ -305,6 +316,12 @@ class Connection:
         """Server: a line for the user's log."""
         self._send(_F.LOG, {"level": level[:16], "text": text[:8000]})
 
+    def send_kernel_output(self, descriptor: int, data: bytes) -> None:
+        """Server: kernels printed `data`, at most MAX_KERNEL_OUTPUT_BYTES, for descriptor 1 or 2; only to a client with the capability."""
+        if self.hello is None or CAP_KERNEL_OUTPUT not in self.hello.caps:
+            raise LocalProtocolError("the client takes no kernel output")
+        self._send(_F.KERNEL_OUTPUT, {"fd": descriptor, "data": data})
+
     def send_goodbye(self, reason: str) -> None:
         """We send nothing more; `reason` a short word."""
         self._send(_F.GOODBYE, {"reason": reason[:200]})
@@ -341,6 +358,7 @@ _DECODERS: Final[Mapping[FrameType, Callable[[Connection, dict[str, object]], Ev
     _F.STATUS: Connection._status,
     _F.LOG: lambda _, body: ev.LogReceived(get_text(body, "level", "info", 16), get_text(body, "text", "", 8000)),
     _F.GOODBYE: lambda _, body: ev.GoodbyeReceived(get_text(body, "reason", "", 200)),
+    _F.KERNEL_OUTPUT: Connection._kernel_output,
     _F.PING: _decode_ping,
     _F.PONG: lambda _, body: ev.PongReceived(get_int(body, "id", range(1 << 63))),
 }

@@ -67,6 +67,14 @@ class LogReceived:
 
 
 @dataclass(slots=True)
+class KernelOutputReceived:
+    """Client: kernels printed `data` for the program's standard output (`descriptor` 1) or standard error (2)."""
+
+    descriptor: int
+    data: bytes
+
+
+@dataclass(slots=True)
 class GoodbyeReceived:
     """The peer sends nothing more; `reason` a short word."""
 
@@ -102,6 +110,7 @@ Event: TypeAlias = (
     | RecordsReceived
     | ReplyReceived
     | LogReceived
+    | KernelOutputReceived
     | GoodbyeReceived
     | PingReceived
     | PongReceived

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES
+from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES, MAX_KERNEL_OUTPUT_BYTES
 from lanGPU.errors import LocalProtocolError
 
 MAGIC: Final = 0x474C
@@ -40,6 +40,7 @@ class FrameType(IntEnum):
     GOODBYE = 8
     PING = 9
     PONG = 10
+    KERNEL_OUTPUT = 11
 
 
 class FrameRule(NamedTuple):
@@ -62,6 +63,8 @@ FRAME_RULES: Final[Mapping[int, FrameRule]] = {
     FrameType.GOODBYE: FrameRule(STREAM_CONTROL, 4 * 1024, 0),
     FrameType.PING: FrameRule(STREAM_CONTROL, 64, 0),
     FrameType.PONG: FrameRule(STREAM_CONTROL, 64, 0),
+    # Among the calls, because it must arrive before the reply of the call that printed it. The map around the bytes takes some 20 more.
+    FrameType.KERNEL_OUTPUT: FrameRule(STREAM_CALLS, MAX_KERNEL_OUTPUT_BYTES + 64, 0),
 }
 
 

@@ -54,6 +54,10 @@ def get_int(body: Mapping[str, object], key: str, allowed: range, default: int |
     return value
 
 
+CAP_KERNEL_OUTPUT: Final = "kernel-output"
+"""HELLO: the client takes KERNEL_OUTPUT frames; without it the server sends none. WELCOME: it sends what kernels print."""
+
+
 def _bytes(body: Mapping[str, object], key: str, lengths: tuple[int, ...], default: bytes | None = None) -> bytes:
     value = _get(body, key, bytes, default)
     if len(value) not in lengths:

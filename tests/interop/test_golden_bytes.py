@@ -3,6 +3,7 @@
 Each frame and record is built from its meaning and must give the frozen bytes; the frozen bytes must give the meaning back.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -35,6 +36,7 @@ REFUSAL_BYTES: Final = bytes.fromhex(
 RECORDS_BYTES: Final = bytes.fromhex("4c47040001000000000000001000000010000000530101000000000001000000")
 REPLY_BYTES: Final = bytes.fromhex("4c47050001000000000000001000000000000000010000000000000000000000")
 LOG_BYTES: Final = bytes.fromhex("4c47070000000000140000000000000082a56c6576656ca56572726f72a474657874a178")
+KERNEL_OUTPUT_BYTES: Final = bytes.fromhex("4c470b00010000000f0000000000000082a2666402a464617461c403616263")
 GOODBYE_BYTES: Final = bytes.fromhex("4c470800000000000d0000000000000081a6726561736f6ea4646f6e65")
 
 FUNCTION: Final = make_handle(3, 2)
@@ -70,10 +72,10 @@ def sent(connection: Connection) -> bytes:
     return b"".join(bytes(buffer) for buffer in connection.data_to_send())
 
 
-def pair() -> tuple[Connection, Connection]:
+def pair(hello: Hello = HELLO) -> tuple[Connection, Connection]:
     """A client and a server behind HELLO and WELCOME."""
     client, server = Connection(Role.CLIENT), Connection(Role.SERVER)
-    client.send_hello(HELLO)
+    client.send_hello(hello)
     server.receive_data(sent(client))
     assert isinstance(server.next_event(), ev.HelloReceived)
     server.send_welcome(WELCOME)
@@ -139,6 +141,14 @@ def test_records_replies_log_and_goodbye() -> None:
     assert bytes(reply.data) == REPLY_BYTES[16:]
     assert client.next_event() == ev.LogReceived("error", "x")
     assert client.next_event() == ev.GoodbyeReceived("done")
+
+
+def test_kernel_output() -> None:
+    client, server = pair(replace(HELLO, caps=("kernel-output",)))
+    server.send_kernel_output(2, b"abc")
+    assert sent(server) == KERNEL_OUTPUT_BYTES
+    client.receive_data(KERNEL_OUTPUT_BYTES)
+    assert client.next_event() == ev.KernelOutputReceived(2, b"abc")
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -52,7 +52,6 @@ def test_a_native_program_computes_what_it_should(program: Program, nvcc: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="what kernels print does not reach the program's output yet")
 def test_kernels_print_among_what_the_program_prints(nvcc: Path, built: Path, server: ServerProcess) -> None:
     program = next(p for p in PROGRAM_LIST if p.name == "kernel_printf")
     done = run_remotely(server, build(nvcc, program.source, built / program.name))

@@ -12,7 +12,6 @@ from tests.helpers.server import ServerProcess
 pytestmark = pytest.mark.slow
 
 DIFFERENT = {
-    "test_device_runtime.py": "what kernels print does not reach the client yet",
     "test_graphs.py::test_a_graph_keeps_a_user_object": "user objects call back into the program: CUDA_ERROR_NOT_SUPPORTED",
     "test_streams.py::test_a_host_function_runs_in_its_place": "host functions call back into the program: CUDA_ERROR_NOT_SUPPORTED",
 }

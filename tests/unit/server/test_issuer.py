@@ -231,3 +231,24 @@ def test_creation_and_destruction_of_names(bench: Bench) -> None:
     again = make_handle(1, 1)
     bench.post("cuEventCreate", again, 0)
     assert bench.ask("cuEventQuery", again).result == CUDA_SUCCESS
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_what_the_driver_printed_goes_before_the_reply_of_the_call_that_printed_it(bench: Bench, ready: bool) -> None:
+    printed: list[tuple[int, bytes]] = []
+    seen: list[tuple[list[tuple[int, bytes]], int]] = []
+
+    def synchronize() -> int:
+        printed.append((1, b"from a kernel\n"))
+        return CUDA_SUCCESS
+
+    def take() -> list[tuple[int, bytes]]:
+        out = list(printed)
+        printed.clear()
+        return out
+
+    bench.driver.functions["cuStreamQuery"] = lambda _: CUDA_SUCCESS if ready else CUDA_ERROR_NOT_READY
+    bench.driver.functions["cuStreamSynchronize"] = lambda _: synchronize()
+    bench.issuer.print_from(take, lambda pieces: seen.append((pieces, len(bench.replies))))
+    assert bench.ask("cuStreamSynchronize", 0).result == CUDA_SUCCESS
+    assert seen == [([(1, b"from a kernel\n")], 0)]

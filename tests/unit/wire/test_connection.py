@@ -1,15 +1,16 @@
 """Connection: one list of conversations, read whole, byte by byte and with a trailing cut; one list of bad inputs."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
-from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES, PROTOCOL_VERSION
+from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES, MAX_KERNEL_OUTPUT_BYTES, PROTOCOL_VERSION
 from lanGPU.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import TRANSITIONS, Buffer, Connection, Direction, Role, State, joined
 from lanGPU.wire.frames import HEADER, HEADER_BYTES, MAGIC, FrameType, encode_body
-from lanGPU.wire.handshake import DeviceInfo, Hello, Refusal, Welcome, choose_version
+from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, DeviceInfo, Hello, Refusal, Welcome, choose_version
 
 HELLO = Hello(program="infer.py", pid=42, host="laptop", caps=("zstd",))
 DEVICE = DeviceInfo(name="Test GPU", uuid=bytes(range(16)), total_bytes=8 << 30, pci_bus_id="0000:01:00.0", attributes={75: 8, 76: -1})
@@ -41,8 +42,19 @@ def waiting_client() -> Connection:
     return connection
 
 
+def printing_client() -> Connection:
+    """One that takes kernel output."""
+    connection = Connection(Role.CLIENT)
+    connection.send_hello(replace(HELLO, caps=(CAP_KERNEL_OUTPUT,)))
+    connection.data_to_send()
+    return opened(connection)
+
+
 def open_client() -> Connection:
-    connection = waiting_client()
+    return opened(waiting_client())
+
+
+def opened(connection: Connection) -> Connection:
     peer = server()
     peer.send_welcome(WELCOME)
     feed(connection, joined(peer.data_to_send()))
@@ -91,6 +103,11 @@ CASES = [
     (open_server, frame(4, bulk=b""), [ev.RecordsReceived(memoryview(b""))]),
     (open_client, frame(5, bulk=REPLY_BYTES), [ev.ReplyReceived(3, 7, 0x7FFFFFFF, 9, memoryview(REPLY_BYTES))]),
     (open_client, frame(7, encode_body({"level": "error", "text": "a\x1b[31mb"})), [ev.LogReceived("error", "a?[31mb")]),
+    (
+        printing_client,
+        frame(11, encode_body({"fd": 1, "data": b"a\0b"}), stream=1) + frame(5, bulk=REPLY_BYTES),
+        [ev.KernelOutputReceived(1, b"a\0b"), ev.ReplyReceived(3, 7, 0x7FFFFFFF, 9, memoryview(REPLY_BYTES))],
+    ),
     (open_client, frame(9, encode_body({"id": 5})) + frame(10, encode_body({"id": 6})), [ev.PingReceived(5), ev.PongReceived(6)]),
     (
         open_server,
@@ -161,6 +178,15 @@ BAD = [
     (waiting_client, frame(6, encode_body({"x": b"bytes"})), "status holds bytes"),
     (waiting_client, frame(3, encode_body(REFUSAL.to_body())) * 2, "two refusals"),
     (open_client, frame(5, bulk=b"short"), "short reply"),
+    (open_client, frame(11, encode_body({"fd": 1, "data": b"x"}), stream=1), "output that was not asked for"),
+    (printing_client, frame(11, encode_body({"fd": 0, "data": b"x"}), stream=1), "output for standard input"),
+    (printing_client, frame(11, encode_body({"fd": 3, "data": b"x"}), stream=1), "output for another descriptor"),
+    (printing_client, frame(11, encode_body({"fd": 1, "data": "x"}), stream=1), "output that is text"),
+    (printing_client, frame(11, encode_body({"fd": 1}), stream=1), "output without data"),
+    (printing_client, frame(11, encode_body({"fd": 1, "data": b"x"}), stream=0), "output on the control stream"),
+    (printing_client, HEADER.pack(MAGIC, 11, 0, 1, MAX_KERNEL_OUTPUT_BYTES + 65, 0), "too much output"),
+    (printing_client, frame(11, encode_body({"fd": 1, "data": b"x" * (MAX_KERNEL_OUTPUT_BYTES + 1)}), stream=1), "output over its limit"),
+    (open_server, frame(11, encode_body({"fd": 1, "data": b"x"}), stream=1), "output to a server"),
     (open_client, frame(5, bulk=struct.pack("<IIiHH", 0, 0, 0, 0, 1)), "reply reserved"),
 ]
 
