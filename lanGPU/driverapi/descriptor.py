@@ -5,7 +5,7 @@
 | 0 | u16 | api_id |
 | 2 | u8 | number of arguments |
 | 3 | u8 | path: 0 unsupported, 1 post, 2 sync, 3 agent |
-| 4 | u8 | flags: 1 blocking, 2 server side hand-written, 4 its reply may report an earlier posted call's failure; 8, 16, 32 below |
+| 4 | u8 | flags: 1 blocking, 2 server side hand-written, 4 its reply may report an earlier posted call's failure; 8, 16, 32, 64 below |
 | 5 | u8 | index of the CUstream argument whose NULL means the per-thread stream in `_ptsz` variants; 255 none |
 | 6 | u16 | 0; the shim's generator puts there what the call asks that it may answer by itself (`lanGPU.client.shim_ir.questions`) |
 | 8 | 8 each | arguments: u8 kind, u8 handle type, u8 index of the size argument (255: none), u8 0, u32 size constant |
@@ -30,6 +30,9 @@ FLAG_WORK = 8
 FLAG_LOOKED_AT = 16
 FLAG_WAITS = 32
 """While memory is shared (`lanGPU.driverapi.coherence`): device work; calls for the agent to see; the program may look at results."""
+FLAG_UPLOAD = 64
+"""A posted copy from host memory in a stream's order: where a stream captures, the agent must see it, as the copy's source would be read
+at some later launch of the graph."""
 NO_ARG = 255
 
 
@@ -61,6 +64,9 @@ def pack(row: ApiFunction) -> bytes:
         (i for i, a in enumerate(row.args) if a.handle is HandleType.STREAM and a.kind is ArgKind.HANDLE),
         NO_ARG,
     )
+    posted = row.call_class is CallClass.POST and row.large
+    if posted and stream != NO_ARG and any(a.kind is ArgKind.BYTES_IN for a in row.args):
+        flags |= FLAG_UPLOAD
     out = struct.pack("<HBBBBH", row.api_id, len(row.args), path_of(row), flags, stream, 0)
     for arg in row.args:
         size_index = row.arg_index[arg.size_from] if arg.size_from else NO_ARG

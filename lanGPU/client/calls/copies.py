@@ -6,10 +6,16 @@ them. A download is asked for at once, piece by piece, and its replies are writt
 
 from collections.abc import Iterator
 
-from lanGPU.client.calls.effects import Fetch, Part, Piece, Post, ReadMemory, Request, Steps, WriteMemory
+from lanGPU.client.calls.effects import CallError, Fetch, LogLine, Part, Piece, Post, ReadMemory, Request, Steps, WriteMemory
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
-from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS
+from lanGPU.constants import (
+    COPY_CHUNK_BYTES,
+    CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+    CUDA_SUCCESS,
+)
 from lanGPU.driverapi.batches import MAX_COPIES, valid_attributes, valid_batch, words
 from lanGPU.driverapi.structs import MEMCPY_ATTRIBUTES
 from lanGPU.wire.records import FLAG_PER_THREAD, NULL_WORD
@@ -17,12 +23,30 @@ from lanGPU.wire.records import FLAG_PER_THREAD, NULL_WORD
 POINTER_MEMORY_TYPE = 2
 MEMORY_TYPE_HOST = 1
 MEMORY_TYPE_DEVICE = 2
+_INVALIDATED = 2
+"""CU_STREAM_CAPTURE_STATUS_INVALIDATED."""
 
 
 def cut(total: int, piece: int = COPY_CHUNK_BYTES) -> Iterator[tuple[int, int]]:
     """(offset, length) of consecutive pieces."""
     for offset in range(0, total, piece):
         yield offset, min(piece, total - offset)
+
+
+def refuse_capture(call: Call, stream: int) -> Part[None]:
+    """Raises CallError where `stream` captures: the program's memory would have to be read or written whenever the graph is launched."""
+    if not call.state.table.capturing():
+        return
+    reply = yield Request("cuStreamIsCapturing", (stream, 4))
+    if reply.result:
+        raise CallError(reply.result)
+    status = int.from_bytes(reply.outputs[:4], "little")
+    if status == _INVALIDATED:
+        raise CallError(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    if status:
+        text = f"{call.row.name}: copies from or to host memory inside a stream capture are not supported"
+        yield LogLine("warning", text, once=text)
+        raise CallError(CUDA_ERROR_NOT_SUPPORTED, text)
 
 
 def upload(dst: int, src: int, total: int, stream: int | None = None) -> Steps:
@@ -68,6 +92,7 @@ def memcpy_htod(call: Call, dst: int, src: int, total: int) -> Steps:
 @client_call("cuMemcpyHtoDAsync_v2")
 def memcpy_htod_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
     """The bytes are taken now, which CUDA allows for any memory."""
+    yield from refuse_capture(call, stream)
     return (yield from upload(dst, src, total, stream))
 
 
@@ -128,6 +153,7 @@ def _unified(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
     from_device = yield from is_device(call, src)
     if to_device and from_device:
         return int((yield Post("cuMemcpyDtoDAsync_v2", (dst, src, total, stream))))
+    yield from refuse_capture(call, stream)
     if to_device:
         return (yield from upload(dst, src, total, stream))
     if from_device:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lanGPU.client.calls.copies import is_device
+from lanGPU.client.calls.copies import is_device, refuse_capture
 from lanGPU.client.calls.devices import need_pointer
 from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Request, Steps, WriteMemory
 from lanGPU.client.calls.registry import client_call
@@ -167,6 +167,8 @@ def _copy(call: Call, row: str, layout: StructLayout, data: bytes | bytearray, s
     rest = () if stream is None else (stream,)
     if source is None and target is None:
         return int((yield Post(row, (bytes(copy.data), *rest))))
+    if stream is not None:
+        yield from refuse_capture(call, stream)
     if source is not None and target is not None and stream is not None:
         reply = yield Request("cuStreamSynchronize", (stream,))
         if reply.result:

@@ -1,6 +1,6 @@
 """Copies between host memory and CUDA arrays that are too large for one record: cut in pieces, as the linear copies are."""
 
-from lanGPU.client.calls.copies import cut
+from lanGPU.client.calls.copies import cut, refuse_capture
 from lanGPU.client.calls.effects import Fetch, Piece, Post, ReadMemory, Steps
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
@@ -34,6 +34,7 @@ def memcpy_htoa(call: Call, array: int, offset: int, src: int, total: int) -> St
 @client_call("cuMemcpyHtoAAsync_v2")
 def memcpy_htoa_async(call: Call, array: int, offset: int, src: int, total: int, stream: int) -> Steps:
     """The bytes are taken now, which CUDA allows for any memory."""
+    yield from refuse_capture(call, stream)
     return (yield from _upload(call, array, offset, src, total, (stream,)))
 
 

@@ -13,7 +13,7 @@ from lanGPU.constants import (
     CUDA_SUCCESS,
     MAX_ARGS,
 )
-from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_LOOKED_AT, FLAG_WAITS, FLAG_WORK, Path
+from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_LOOKED_AT, FLAG_UPLOAD, FLAG_WAITS, FLAG_WORK, Path
 from lanGPU.driverapi.model import ArgKind
 from lanGPU.native.irtext import Function
 from lanGPU.native.x86_64 import MAX_REGISTER_ARGS
@@ -211,13 +211,14 @@ def travel() -> str:
     path = f.load("i8", descriptor, 3)
     by_agent = f.cmp("eq", path, Path.AGENT, "i8")
     shared = f.cmp("ne", f.land(flags, lay.FLAG_SHARED, "i32"), 0, "i32")
-    looked_at = f.var("i1", "false")
+    kind = f.zext(f.load("i8", descriptor, 4), "i8", "i32")
+    captures = f.cmp("ne", f.load_atomic("i32", base, lay.CAPTURES), 0, "i32")
+    looked_at = f.var("i1", f.both(captures, f.cmp("ne", f.land(kind, FLAG_UPLOAD, "i32"), 0, "i32")))
     with f.when(shared):
-        kind = f.zext(f.load("i8", descriptor, 4), "i8", "i32")
         seen = f.cmp("ne", f.land(kind, FLAG_LOOKED_AT, "i32"), 0, "i32")
         only_work = f.cmp("eq", f.land(kind, FLAG_LOOKED_AT | FLAG_WAITS | FLAG_WORK, "i32"), FLAG_LOOKED_AT | FLAG_WORK, "i32")
         nothing_new = f.both(only_work, f.cmp("ne", f.land(flags, lay.FLAG_DEVICE_PHASE, "i32"), 0, "i32"))
-        f.set(looked_at, f.select(nothing_new, "i1", "false", seen))
+        f.set(looked_at, f.either(f.get(looked_at), f.select(nothing_new, "i1", "false", seen)))
     with f.unless(f.either(by_agent, f.get(looked_at))):
         with f.when(f.cmp("eq", f.land(flags, lay.FLAG_READY, "i32"), 0, "i32")):
             f.ret("i32", CUDA_ERROR_NOT_INITIALIZED)

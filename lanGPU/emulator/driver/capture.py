@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import get_u32, need, put_u32, put_u64
-from lanGPU.emulator.driver.graphs import check_edges, publish, read_nodes
+from lanGPU.emulator.driver.graphs import check_edges, graph_of, publish, read_nodes
 from lanGPU.emulator.driver.nodes import TYPE, Graph, Node, RecordEvent, SubGraph, WaitEvent
 from lanGPU.emulator.driver.objects import STREAM_LEGACY, Context, Event, Stream
 from lanGPU.emulator.driver.operations import BytesCopy, Copy, Fill, HostFunction, Launch, PitchedCopy
@@ -142,6 +142,24 @@ def stream_begin_capture(d: Driver, context: Context, handle: int, mode: int) ->
     Capture(d, stream, mode)
 
 
+@in_context("cuStreamBeginCaptureToGraph")
+def stream_begin_capture_to_graph(
+    d: Driver, context: Context, handle: int, graph: int, dependencies: int, edges: int, count: int, mode: int
+) -> None:
+    """The first operation waits for `dependencies`, which are nodes of the graph."""
+    found = graph_of(d, graph)
+    check_edges(edges, count)
+    nodes = frozenset(read_nodes(d, dependencies, count))
+    if any(node.graph is not found for node in nodes):
+        raise CuError(INVALID_VALUE)
+    stream_begin_capture(d, context, handle, mode)
+    stream = d.stream(context, handle)
+    capture = stream.capture
+    assert capture is not None
+    capture.graph = found
+    capture.streams[stream] = nodes
+
+
 @in_context("cuStreamEndCapture")
 def stream_end_capture(d: Driver, context: Context, handle: int, graph: int) -> None:
     stream = d.stream(context, handle)
@@ -159,7 +177,8 @@ def stream_end_capture(d: Driver, context: Context, handle: int, graph: int) -> 
         raise CuError(STREAM_CAPTURE_INVALIDATED)
     if capture.unjoined():
         raise CuError(STREAM_CAPTURE_UNJOINED)
-    capture.graph.handle = d.handles.add(capture.graph)
+    if not capture.graph.handle:
+        capture.graph.handle = d.handles.add(capture.graph)
     put_u64(graph, capture.graph.handle)
 
 

@@ -43,6 +43,9 @@ def translate_struct(issuer: Issuer, call: Call, layout: StructLayout, data: byt
     "cuGraphAddEventRecordNode",
     "cuGraphAddEventWaitNode",
     "cuGraphAddMemFreeNode",
+    "cuStreamBeginCaptureToGraph",
+    "cuStreamUpdateCaptureDependencies",
+    "cuStreamUpdateCaptureDependencies_v2",
 )
 def add_node(issuer: Issuer, call: Call) -> Answer:
     """`dependencies`: u64 per node name."""
