@@ -40,6 +40,8 @@ class RecordedKernel:
         params: bytes,
         allocations: AllocationMap,
         services: Services | None = None,
+        *,
+        cooperative: bool = False,
     ) -> Fault | None:
         """Nothing happens on the device."""
         if not self._told:

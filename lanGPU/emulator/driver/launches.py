@@ -13,10 +13,11 @@ from lanGPU.emulator.driver.cabi import get_bytes, get_u64, need
 from lanGPU.emulator.driver.events import record
 from lanGPU.emulator.driver.modules import compile_function, default_dynamic_shared, max_threads, resolve_function
 from lanGPU.emulator.driver.objects import Context, Event, Function, Stream
+from lanGPU.emulator.driver.occupancy import active_blocks
 from lanGPU.emulator.driver.operations import Launch
 from lanGPU.emulator.driver.registry import in_context
 from lanGPU.emulator.driver.services import services_of
-from lanGPU.emulator.results import INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, CuError
+from lanGPU.emulator.results import COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, CuError
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
@@ -88,20 +89,38 @@ def _from_extra(info: KernelInfo, extra: int) -> bytes:
 
 
 def make_launch(
-    d: Driver, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, params: int, extra: int
+    d: Driver,
+    function: Function,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    shared: int,
+    params: int,
+    extra: int,
+    *,
+    cooperative: bool = False,
 ) -> Launch:
     """A checked launch with its parameters copied; the kernel is compiled.
 
     Raises:
-        CuError: INVALID_VALUE for sizes over the device's or the kernel's limits.
+        CuError: INVALID_VALUE for sizes over the device's or the kernel's limits; COOPERATIVE_LAUNCH_TOO_LARGE.
         EmulatorUnsupportedError: the kernel uses what the emulator lacks.
     """
     check_sizes(function, grid, block, shared)
+    if cooperative:
+        check_cooperative(d, function, grid, block, shared)
     parameters = pack_parameters(function.info, params, extra)
     compiled = compile_function(function)
     if compiled.uses_system:
         services_of(d, function.module.context, heap=compiled.uses_heap)
-    return Launch(function, grid, block, shared, parameters, d.memory)
+    return Launch(function, grid, block, shared, parameters, d.memory, cooperative)
+
+
+def check_cooperative(d: Driver, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
+    """CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE unless the device holds all blocks at once, as the occupancy calculator says."""
+    blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
+    most = active_blocks(function.info, threads, shared) * d.config.multiprocessors
+    if blocks > most:
+        raise CuError(COOPERATIVE_LAUNCH_TOO_LARGE, f"{blocks} blocks in a cooperative launch of {function.name}; the device holds {most}")
 
 
 def check_sizes(function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
@@ -151,25 +170,46 @@ def function_for(d: Driver, stream: Stream, handle: int) -> Function:
     return function
 
 
+@in_context("cuLaunchCooperativeKernel")
+def launch_cooperative_kernel(
+    d: Driver,
+    context: Context,
+    f: int,
+    grid_x: int,
+    grid_y: int,
+    grid_z: int,
+    block_x: int,
+    block_y: int,
+    block_z: int,
+    shared: int,
+    stream: int,
+    params: int,
+) -> None:
+    queue = d.stream(context, stream)
+    grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
+    d.submit(queue, make_launch(d, function_for(d, queue, f), grid, block, shared, params, 0, cooperative=True))
+
+
 @in_context("cuLaunchKernelEx")
 def launch_kernel_ex(d: Driver, context: Context, config: int, f: int, params: int, extra: int) -> None:
     fields = LAUNCH_CONFIG.unpack(get_bytes(config, LAUNCH_CONFIG.size))
-    events = _attributes(fields["attrs"], fields["numAttrs"])
+    events, cooperative = _attributes(fields["attrs"], fields["numAttrs"])
     grid = (fields["gridDimX"], fields["gridDimY"], fields["gridDimZ"])
     block = (fields["blockDimX"], fields["blockDimY"], fields["blockDimZ"])
     stream = d.stream(context, fields["hStream"])
-    launch = make_launch(d, function_for(d, stream, f), grid, block, fields["sharedMemBytes"], params, extra)
+    function = function_for(d, stream, f)
+    launch = make_launch(d, function, grid, block, fields["sharedMemBytes"], params, extra, cooperative=cooperative)
     found = [d.handles.get(event, Event) for event in events]
     d.submit(stream, launch)
     for event in found:  # recorded after the kernel, which is later than either attribute asks for, and so right
         record(d, stream, event)
 
 
-def _attributes(pointer: int, count: int) -> list[int]:
-    """The events that attributes want recorded; NOT_SUPPORTED for what would change the result."""
+def _attributes(pointer: int, count: int) -> tuple[list[int], bool]:
+    """The events that attributes want recorded, and whether the launch is cooperative; NOT_SUPPORTED for what would change the result."""
     if count > _MAX_ATTRIBUTES:
         raise CuError(INVALID_VALUE)
-    events = []
+    events, cooperative = [], False
     for i in range(count):
         data = get_bytes(need(pointer) + i * LAUNCH_ATTRIBUTE.size, LAUNCH_ATTRIBUTE.size)
         kind, value = LAUNCH_ATTRIBUTE.get(data, "id"), data[8:]
@@ -180,8 +220,7 @@ def _attributes(pointer: int, count: int) -> list[int]:
             if any(int.from_bytes(value[j : j + 4], "little") > 1 for j in (0, 4, 8)):
                 raise CuError(NOT_SUPPORTED, "thread block clusters are not supported by the emulated driver")
         elif kind == _ID["COOPERATIVE"]:
-            if number:
-                raise CuError(NOT_SUPPORTED, "cooperative launches are not supported by the emulated driver")
+            cooperative = number != 0
         elif kind not in _HINTS:
             raise CuError(NOT_SUPPORTED, f"launch attribute {kind} is not supported by the emulated driver")
-    return events
+    return events, cooperative

@@ -48,6 +48,7 @@ class Launch:
     shared_bytes: int
     parameters: bytes
     memory: Memory
+    cooperative: bool = False
 
     @property
     def label(self) -> str:
@@ -63,7 +64,9 @@ class Launch:
         compiled = self.function.compiled
         assert compiled is not None  # launches compile before they are queued
         services = self.context.services if compiled.uses_system else None
-        fault = compiled.launch(self.grid, self.block, self.shared_bytes, self.parameters, self.memory.map, services)
+        fault = compiled.launch(
+            self.grid, self.block, self.shared_bytes, self.parameters, self.memory.map, services, cooperative=self.cooperative
+        )
         if fault is not None:
             raise CuError(fault_result(fault), describe_fault(fault))
 

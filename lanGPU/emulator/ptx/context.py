@@ -38,6 +38,7 @@ ACTIVE: Final = 456  # ptr: i32, helpers at work
 TEXTURES: Final = 464  # ptr: table of texture and surface objects
 SYSTEM: Final = 472  # ptr: C function that carries out system functions
 WORKSPACE: Final = 480  # i64: what %envreg1 and %envreg2 answer: the grid's workspace; 0 unless the launch is cooperative
+STOP: Final = 488  # ptr: i32, not 0 when another worker of a cooperative launch stopped; null for other launches
 SITES: Final = 512  # per access site: (i64 start, i64 end) of the interval last hit
 SITE_BYTES: Final = 16
 

@@ -23,6 +23,10 @@ from lanGPU.errors import LanGPUError
 
 ARENA_BYTES: Final = 4 * 1024 * 1024
 """Local memory of one worker for device functions and kernels that do not synchronise; CUDA allows 512 KiB a thread."""
+COOPERATIVE_ARENA_BYTES: Final = 512 * 1024
+"""The same where every block of a launch has a worker."""
+WORKSPACE_BYTES: Final = 512
+"""What cooperative groups find behind %envreg1 and %envreg2: a u32 size, the u32 of the grid's barrier; zero at the launch."""
 CACHE_FORMAT: Final = 1
 _KINDS = {
     c.FAULT_ILLEGAL_ADDRESS: "illegal address",
@@ -119,7 +123,7 @@ def _define_externals() -> None:
     """libm and libc functions that kernels call, by address: MCJIT would bind an unknown name to null."""
     for library, names in (
         ("libm.so.6", ("sinf", "cosf", "exp2f", "log2f", "tanhf", "fmaf", "fma")),
-        (None, ("clock_gettime", "memcpy", "memset", "usleep")),
+        (None, ("clock_gettime", "memcpy", "memset", "sched_yield", "usleep")),
     ):
         handle = ctypes.CDLL(library)
         for name in names:
@@ -129,10 +133,10 @@ def _define_externals() -> None:
 class _Worker:
     """A context with its buffers, kept between launches of one kernel."""
 
-    def __init__(self, kernel: "CompiledKernel") -> None:
+    def __init__(self, kernel: "CompiledKernel", arena_bytes: int = ARENA_BYTES) -> None:
         self.context = ctypes.create_string_buffer(c.SITES + c.SITE_BYTES * max(1, kernel.sites) + 64)
         self.address = ctypes.addressof(self.context)
-        self.arena = ctypes.create_string_buffer(ARENA_BYTES if kernel.needs_arena else 64)
+        self.arena = ctypes.create_string_buffer(arena_bytes if kernel.needs_arena else 64)
         self.shared: Any = None
         self.records: Any = None
         self.warps: Any = None
@@ -192,20 +196,33 @@ class CompiledKernel:
         params: bytes,
         allocations: AllocationMap,
         services: Services | None = None,
+        *,
+        cooperative: bool = False,
     ) -> Fault | None:
-        """Runs the whole grid and returns when it ended; on all cores, the GIL released. A kernel that `uses_system` needs `services`."""
+        """Runs the whole grid and returns when it ended; on all cores, the GIL released. A kernel that `uses_system` needs `services`.
+
+        The blocks of a `cooperative` launch are all at work at once, each in a thread, so that they may wait for each other.
+        """
         if self.uses_system and services is None:
             raise LanGPUError(f"{self.name} calls functions of the device runtime and was launched without them")
         total = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
-        count = max(1, min(cores(), total))
+        count = total if cooperative else max(1, min(cores(), total))
+        workspace = ctypes.create_string_buffer(2 * WORKSPACE_BYTES) if cooperative else None
+        place = _aligned(workspace, WORKSPACE_BYTES) if cooperative else 0
+        if cooperative:
+            ctypes.c_uint32.from_address(place).value = WORKSPACE_BYTES
+            allocations.add(place, WORKSPACE_BYTES)
         table = allocations.hold()
         shared_bytes = self.static_shared_bytes + dynamic_shared_bytes
         parameters = ctypes.create_string_buffer(params, len(params) + 16)
         following = ctypes.c_uint64(0)
         stop = ctypes.c_int32(0)
-        with self._free:
-            workers = [self._workers.pop() if self._workers else _Worker(self) for _ in range(count)]
+        if cooperative:
+            workers = [_Worker(self, COOPERATIVE_ARENA_BYTES) for _ in range(count)]
+        else:
+            with self._free:
+                workers = [self._workers.pop() if self._workers else _Worker(self) for _ in range(count)]
         for number, worker in enumerate(workers):
             worker.prepare(self, shared_bytes, threads)
             base = worker.address
@@ -225,15 +242,28 @@ class CompiledKernel:
             if services is not None:
                 struct.pack_into("<Q", fields, c.SYSTEM, SERVE)
                 enter(worker.address, services, allocations)
+            if cooperative:
+                struct.pack_into("<QQ", fields, c.WORKSPACE, place, ctypes.addressof(stop))
             struct.pack_into("<Q", fields, c.GLOBALS, ctypes.addressof(self._globals))
         arguments = (ctypes.addressof(following), total, ctypes.addressof(stop))
         task = Task(lambda number: self._run(workers[number].address, *arguments, 0))
         for worker in workers:
             struct.pack_into("<Q", worker.context, c.ACTIVE, ctypes.addressof(task.active))
-        for number in range(1, count):
-            team().offer(task, number)
-        self._run(workers[0].address, *arguments, 1)
-        task.close()
+        try:
+            for number in range(1, count):
+                if cooperative:
+                    threading.Thread(target=task.join, args=(number,), name=f"lanGPU-emulator-block-{number}", daemon=True).start()
+                else:
+                    team().offer(task, number)
+        except RuntimeError:  # no more threads: the blocks that run would wait for ever
+            stop.value = 1
+            raise
+        finally:
+            self._run(workers[0].address, *arguments, 1)
+            task.close()
+            if cooperative:
+                self._wait(ctypes.addressof(task.active))
+                allocations.remove(place)
         self._wait(ctypes.addressof(task.active))
         fault = None
         for worker in workers:
@@ -242,8 +272,9 @@ class CompiledKernel:
         if services is not None:
             for worker in workers:
                 leave(worker.address)
-        with self._free:
-            self._workers.extend(workers)
+        if not cooperative:
+            with self._free:
+                self._workers.extend(workers)
         return fault
 
 

@@ -135,6 +135,7 @@ fault:
 def waiting_block() -> str:
     """``ptx.schedule(ctx, thread, record bytes)``: a block of threads that wait for each other."""
     return f"""
+declare i32 @sched_yield()
 define internal i32 @ptx.schedule(ptr %ctx, ptr %thread, i64 %size) noinline {{
 entry:
   %p0 = getelementptr i8, ptr %ctx, i64 {c.NTID}
@@ -244,7 +245,20 @@ bnext:
   %bm = icmp ult i32 %b1, 16
   br i1 %bm, label %bloop, label %judge
 judge:
-  br i1 %bprog2, label %round, label %deadlock
+  br i1 %bprog2, label %again, label %deadlock
+again:
+  ; a block of a cooperative launch may be waiting for another one, which needs the processor, or has stopped
+  %stp = getelementptr i8, ptr %ctx, i64 {c.STOP}
+  %stop = load ptr, ptr %stp
+  %alone = icmp eq ptr %stop, null
+  br i1 %alone, label %round, label %others
+others:
+  %halt = load atomic i32, ptr %stop seq_cst, align 4
+  %halted = icmp ne i32 %halt, 0
+  br i1 %halted, label %fault, label %yield
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %round
 deadlock:
   call void @ptx.fault(ptr %ctx, i32 {c.FAULT_DEADLOCK}, i32 0, i64 0, i32 0, i32 0, i32 0)
   ret i32 1

@@ -165,6 +165,10 @@ class Unit:
             return f.load_field(fields[name], "i32"), "i32"
         if name == "%total_smem_size":
             return f.cast("trunc", "i64", f.load_field(c.SHARED_BYTES, "i64"), "i32"), "i32"
+        if name in ("%envreg1", "%envreg2"):  # high and low half of the address that cooperative groups keep their barrier at
+            workspace = f.load_field(c.WORKSPACE, "i64")
+            half = f.bin("lshr", "i64", workspace, 32) if name == "%envreg1" else workspace
+            return f.cast("trunc", "i64", half, "i32"), "i32"
         if name == "%gridid":
             return f.load_field(c.GRIDID, "i64"), "i64"
         if name == "%laneid":
