@@ -31,8 +31,7 @@ remote runs are compared with; it is not fast.
 ## The device
 One device by default (`{devices_variable}`), named "{name}", compute capability {major}.{minor}, with half of the
 machine's memory (`{memory_variable}`, bytes), as many multiprocessors as the machine has cores, {threads} threads a block,
-{shared} KiB shared memory ({optin} KiB on request). There are no textures, surfaces, arrays, clusters, cooperative launches, managed
-memory or sharing between processes.
+{shared} KiB shared memory ({optin} KiB on request). There are no clusters and no sharing between processes.
 
 - It runs PTX: as text, or out of a fatbin. A cubin answers CUDA_ERROR_NO_BINARY_FOR_GPU.
 - PTX that is wrong answers CUDA_ERROR_INVALID_PTX; PTX that is right and uses an instruction which the emulator lacks answers
@@ -44,6 +43,10 @@ memory or sharing between processes.
   primary context reset); other contexts are not touched. The log names kernel, address, block and thread.
 - Host memory has the same address for kernels, if it was allocated or registered through CUDA. Addresses are not used twice.
 - Occupancy follows threads, blocks and shared memory of compute capability 7.5; CU_FUNC_ATTRIBUTE_NUM_REGS is always {registers}.
+- Kernels may call printf, assert, malloc and free. What they print lies in a buffer of CUDA's size and comes out at the calls that CUDA
+  names; of a failed assertion one thread is reported, not each. The conversions are the C library's. Freeing what malloc did not give is
+  an illegal address.
+- The blocks of a cooperative launch run at the same time, each in a thread of its own; there may be as many as the occupancy says.
 - Memory pools keep account, and hold nothing in reserve. Event times are the host's clock.
 - Ctrl-C while a program waits for a kernel that does not end: the wait returns CUDA_ERROR_LAUNCH_TIMEOUT, and the KeyboardInterrupt
   comes as soon as the program's own code runs again.

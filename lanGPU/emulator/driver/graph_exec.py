@@ -119,12 +119,12 @@ def replace_action(d: Driver, graph_exec: int, node: int, kind: str, action: obj
 
 @in_context("cuGraphExecKernelNodeSetParams")
 def graph_exec_kernel_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
-    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V1))
+    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V1, node_of(d, node)))
 
 
 @in_context("cuGraphExecKernelNodeSetParams_v2")
 def graph_exec_kernel_node_set_params_v2(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
-    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V2))
+    replace_action(d, graph_exec, node, "KERNEL", read_launch(d, context, params, KERNEL_NODE_PARAMS_V2, node_of(d, node)))
 
 
 @in_context("cuGraphExecMemcpyNodeSetParams")

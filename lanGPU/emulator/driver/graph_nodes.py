@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
@@ -10,7 +11,7 @@ from lanGPU.driverapi.structs import KERNEL_NODE_PARAMS_V1, KERNEL_NODE_PARAMS_V
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u64
 from lanGPU.emulator.driver.copies import check_fill
 from lanGPU.emulator.driver.graphs import add_node, graph_of, node_of
-from lanGPU.emulator.driver.launches import make_launch
+from lanGPU.emulator.driver.launches import check_cooperative, make_launch
 from lanGPU.emulator.driver.modules import resolve_function
 from lanGPU.emulator.driver.nodes import TYPE, Node, RecordEvent, SubGraph, WaitEvent
 from lanGPU.emulator.driver.objects import Context, Event
@@ -31,6 +32,7 @@ _NODE_ATTRIBUTES: Final = frozenset(
     ENUMS["CUlaunchAttributeID"]["CU_LAUNCH_ATTRIBUTE_" + name]
     for name in ("ACCESS_POLICY_WINDOW", "COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY")
 )
+_COOPERATIVE: Final = ENUMS["CUlaunchAttributeID"]["CU_LAUNCH_ATTRIBUTE_COOPERATIVE"]
 
 
 def of_kind(d: Driver, handle: int, kind: str) -> Node:
@@ -42,15 +44,16 @@ def of_kind(d: Driver, handle: int, kind: str) -> Node:
 
 
 # --- kernels -------------------------------------------------------------------------------------------------------------
-def read_launch(d: Driver, context: Context, pointer: int, layout: StructLayout) -> Launch:
-    """The launch that a CUDA_KERNEL_NODE_PARAMS describes; its parameters are copied now."""
+def read_launch(d: Driver, context: Context, pointer: int, layout: StructLayout, like: Node | None = None) -> Launch:
+    """The launch that a CUDA_KERNEL_NODE_PARAMS describes; its parameters are copied now. It is cooperative if the node `like` is."""
     fields = layout.unpack(get_bytes(pointer, layout.size))
     if fields.get("ctx"):
         context = d.context(fields["ctx"])
     function = resolve_function(d, context, fields["func"] or fields.get("kern", 0))
     grid = (fields["gridDimX"], fields["gridDimY"], fields["gridDimZ"])
     block = (fields["blockDimX"], fields["blockDimY"], fields["blockDimZ"])
-    return make_launch(d, function, grid, block, fields["sharedMemBytes"], fields["kernelParams"], fields["extra"])
+    cooperative = like is not None and isinstance(like.action, Launch) and like.action.cooperative
+    return make_launch(d, function, grid, block, fields["sharedMemBytes"], fields["kernelParams"], fields["extra"], cooperative=cooperative)
 
 
 @in_context("cuGraphAddKernelNode")
@@ -98,12 +101,14 @@ def graph_kernel_node_get_params_v2(d: Driver, node: int, params: int) -> None:
 
 @in_context("cuGraphKernelNodeSetParams")
 def graph_kernel_node_set_params(d: Driver, context: Context, node: int, params: int) -> None:
-    of_kind(d, node, "KERNEL").action = read_launch(d, context, params, KERNEL_NODE_PARAMS_V1)
+    found = of_kind(d, node, "KERNEL")
+    found.action = read_launch(d, context, params, KERNEL_NODE_PARAMS_V1, found)
 
 
 @in_context("cuGraphKernelNodeSetParams_v2")
 def graph_kernel_node_set_params_v2(d: Driver, context: Context, node: int, params: int) -> None:
-    of_kind(d, node, "KERNEL").action = read_launch(d, context, params, KERNEL_NODE_PARAMS_V2)
+    found = of_kind(d, node, "KERNEL")
+    found.action = read_launch(d, context, params, KERNEL_NODE_PARAMS_V2, found)
 
 
 @initialized("cuGraphKernelNodeGetAttribute")
@@ -111,25 +116,42 @@ def graph_kernel_node_get_attribute(d: Driver, node: int, attribute: int, value:
     found = of_kind(d, node, "KERNEL")
     if attribute not in _NODE_ATTRIBUTES:
         raise CuError(INVALID_VALUE)
+    if attribute == _COOPERATIVE:
+        assert isinstance(found.action, Launch)
+        put_bytes(value, int(found.action.cooperative).to_bytes(_ATTRIBUTE_BYTES, "little"))
+        return
     put_bytes(value, found.attributes.get(attribute, bytes(_ATTRIBUTE_BYTES)))
 
 
 @initialized("cuGraphKernelNodeSetAttribute")
 def graph_kernel_node_set_attribute(d: Driver, node: int, attribute: int, value: int) -> None:
-    """Hints are kept; a cluster or a cooperative launch cannot be had."""
+    """Hints are kept; a cluster cannot be had."""
     found = of_kind(d, node, "KERNEL")
     data = get_bytes(value, _ATTRIBUTE_BYTES)
     ids = ENUMS["CUlaunchAttributeID"]
     cluster = attribute == ids["CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION"] and any(data[:12])
-    cooperative = attribute == ids["CU_LAUNCH_ATTRIBUTE_COOPERATIVE"] and any(data[:4])
-    if attribute not in _NODE_ATTRIBUTES or cluster or cooperative:
+    if attribute not in _NODE_ATTRIBUTES or cluster:
         raise CuError(INVALID_VALUE)
+    if attribute == _COOPERATIVE:
+        _set_cooperative(d, found, any(data[:4]))
+        return
     found.attributes[attribute] = data
 
 
 @initialized("cuGraphKernelNodeCopyAttributes")
 def graph_kernel_node_copy_attributes(d: Driver, destination: int, source: int) -> None:
-    of_kind(d, destination, "KERNEL").attributes = dict(of_kind(d, source, "KERNEL").attributes)
+    found, other = of_kind(d, destination, "KERNEL"), of_kind(d, source, "KERNEL")
+    assert isinstance(other.action, Launch)
+    _set_cooperative(d, found, other.action.cooperative)
+    found.attributes = dict(other.attributes)
+
+
+def _set_cooperative(d: Driver, node: Node, cooperative: bool) -> None:
+    action = node.action
+    assert isinstance(action, Launch)
+    if cooperative:
+        check_cooperative(d, action.function, action.grid, action.block, action.shared_bytes)
+    node.action = replace(action, cooperative=cooperative)
 
 
 # --- copies --------------------------------------------------------------------------------------------------------------

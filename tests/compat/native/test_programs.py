@@ -12,7 +12,6 @@ from tests.helpers.server import ServerProcess
 
 RUN_TIMEOUT_S = 100
 WAITING = {
-    "cooperative_groups": "cooperative launches are not supported yet",
     "host_callbacks": "cuLaunchHostFunc is not supported yet",
 }
 """Programs that cannot pass yet, with the reason."""
