@@ -448,3 +448,21 @@ def test_an_update_says_what_does_not_fit(cuda: Cuda, context: Any, counter: Any
     if info is not None:  # cuda.bindings may keep it back where the call fails
         assert info.result == cuda.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
         assert int(info.errorNode) == int(node)
+
+
+def test_a_stream_that_joined_a_capture_may_end(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    stream, other = cuda.cuStreamCreate(1), cuda.cuStreamCreate(1)
+    fork, join = cuda.cuEventCreate(2), cuda.cuEventCreate(2)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.cuEventRecord(fork, stream)
+    cuda.cuStreamWaitEvent(other, fork, 0)
+    cuda.cuEventDestroy(fork)
+    cuda.launch(bumps.function, 1, 1, ((U64, counter), (U32, 6)), stream=other)
+    cuda.cuEventRecord(join, other)
+    cuda.cuStreamWaitEvent(stream, join, 0)
+    cuda.cuEventDestroy(join)
+    cuda.cuStreamDestroy(other)
+    assert cuda.cuStreamIsCapturing(stream) == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    cuda.cuGraphLaunch(cuda.cuGraphInstantiate(cuda.cuStreamEndCapture(stream), 0), stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.get(counter, 1)[0] == 6

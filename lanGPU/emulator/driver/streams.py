@@ -58,12 +58,13 @@ def stream_create_with_priority(d: Driver, context: Context, out: int, flags: in
 
 @in_context("cuStreamDestroy_v2", "cuStreamDestroy")
 def stream_destroy(d: Driver, context: Context, handle: int) -> None:
-    """Returns at once; what is queued is still carried out."""
+    """Returns at once; what is queued is still carried out. The stream that a capture began in ends it; one that joined leaves its work."""
     if handle in (0, STREAM_LEGACY, STREAM_PER_THREAD):
         raise CuError(INVALID_VALUE)
     stream = d.stream(context, handle)
-    if stream.capture is not None:
+    if stream.capture is not None and stream.capture.origin is stream:
         stream.capture.invalidate()
+        stream.capture.end()
     d.handles.remove(handle)
     owner = stream.context
     owner.streams.discard(stream)
