@@ -3,15 +3,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+COMPAT := .venv-compat
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench compat clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    run a real model on an emulated GPU behind langpu serve"
 	@echo "make test    run every check and test"
 	@echo "make bench   measure calls over loopback"
+	@echo "make compat  run CuPy, numba, cuda.core and tinygrad on an emulated GPU, here and through a server"
 	@echo "make clean   remove everything that these made, $(VENV) included"
 	@echo "PYTHON=...   the Python (3.11 or newer) that $(VENV) is made with; now: $(PYTHON)"
 
@@ -24,8 +26,11 @@ test: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@$(BIN)/python tools/bench_calls.py
 
+compat: $(COMPAT)/.ready
+	@$(COMPAT)/bin/python tools/run_compat.py
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find lanGPU tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.python:
@@ -47,4 +52,11 @@ $(VENV)/.examples: pyproject.toml | $(VENV)/.python
 $(VENV)/.dev: pyproject.toml $(VENV)/.examples
 	@echo "installing what the tests need"
 	@$(PIP) install --editable '.[dev,examples]'
+	@touch $@
+
+# An environment of its own: frameworks want packages, and versions of them, that nothing else here needs.
+$(COMPAT)/.ready: pyproject.toml | $(VENV)/.python
+	@echo "installing the frameworks in $(COMPAT) (a few minutes the first time)"
+	@"$(PYTHON)" -m venv $(COMPAT)
+	@$(COMPAT)/bin/python -m pip --quiet --quiet --disable-pip-version-check install --editable '.[test-cupy,test-numba,test-cuda-core,test-tinygrad]'
 	@touch $@

@@ -1,6 +1,7 @@
 """Modules, libraries, functions and their attributes."""
 
 import ctypes
+import re
 from typing import Any
 
 import pytest
@@ -62,6 +63,13 @@ def test_attributes(cuda: Cuda, context: Any) -> None:
     cuda.cuFuncSetAttribute(function, dynamic, 60 * 1024)
     assert cuda.cuFuncGetAttribute(dynamic, function) == 60 * 1024
     assert cuda.fails("cuFuncSetAttribute", function, dynamic, 1 << 30) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+
+
+@pytest.mark.parametrize("capability", [60, 75])
+def test_a_function_says_what_its_code_was_made_for(cuda: Cuda, context: Any, capability: int) -> None:
+    """Libraries choose block sizes by it: CUB sums half of its input if it answers for the device and not for the code."""
+    function = cuda.function(re.sub(r"sm_\d+", f"sm_{capability}", ADD), "add")
+    assert cuda.cuFuncGetAttribute(cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PTX_VERSION, function) == capability
 
 
 def test_ptx_with_a_mistake(cuda: Cuda, context: Any) -> None:

@@ -211,7 +211,8 @@ def attribute_value(info: KernelInfo, attribute: int, dynamic: int, carveout: in
         "SHARED_SIZE_BYTES": info.shared_bytes,
         "LOCAL_SIZE_BYTES": info.local_bytes,
         "NUM_REGS": REGISTERS_PER_THREAD,
-        "PTX_VERSION": _VERSION,
+        # Libraries choose the block size by it, so it must be what the code was compiled for, also where that is newer than the device.
+        "PTX_VERSION": info.capability or _VERSION,
         "BINARY_VERSION": _VERSION,
         "MAX_DYNAMIC_SHARED_SIZE_BYTES": default_dynamic_shared(info) if dynamic < 0 else dynamic,
         "PREFERRED_SHARED_MEMORY_CARVEOUT": carveout,

@@ -3,9 +3,11 @@
 `parse_module` → `PtxModule.bind` → `PtxModule.compile` → `CompiledKernel.launch`. See docs/internals.md, "Emulator".
 """
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from lanGPU.emulator.ptx.allocations import AllocationMap
 from lanGPU.emulator.ptx.parser import Outline, parse_outline
@@ -30,6 +32,8 @@ class KernelInfo:
     line: int
     measure: Callable[[], tuple[int, int]] = field(repr=False, compare=False)
     """Parses the body for (shared, local) bytes."""
+    capability: int | None = None
+    """Ten times the compute capability that the code was made for (75); None where that is not known."""
 
     @property
     def shared_bytes(self) -> int:
@@ -88,7 +92,8 @@ class PtxModule:
         if required:
             x, y, z = (*required, 1, 1)[:3]
             shape = (x, y, z)
-        return KernelInfo(function.name, params, offset, threads, shape, function.line, lambda: self._sizes(function.name))
+        measure = partial(self._sizes, function.name)
+        return KernelInfo(function.name, params, offset, threads, shape, function.line, measure, _capability(self.target))
 
     def _sizes(self, name: str) -> tuple[int, int]:
         if name not in self._measured:
@@ -119,6 +124,11 @@ class PtxModule:
                     raise KeyError(name)
                 self._compiled[name] = CompiledKernel(Unit(self._outline, name), self._addresses)
             return self._compiled[name]
+
+
+def _capability(target: str) -> int | None:
+    found = re.match(r"sm_(\d+)", target)
+    return int(found[1]) if found else None
 
 
 def _global(variable: Variable) -> GlobalInfo:
