@@ -146,9 +146,10 @@ class ApiFunction:
     @property
     def reports_earlier(self) -> bool:
         """Whether a reply may carry the failure of an earlier posted call instead of a success: not where the call made or ended
-        something, whose owner would then believe that it did not."""
+        something, whose owner would then believe that it did not, and not where no driver function was called."""
         named = any(arg.kind in (ArgKind.HANDLE_OUT, ArgKind.HANDLE_DESTROY) for arg in self.args)
-        return self.call_class is CallClass.SYNC and self.replay is not Replay.RECREATE and not named
+        driver_function = not self.name.startswith("langpu")
+        return driver_function and self.call_class is CallClass.SYNC and self.replay is not Replay.RECREATE and not named
 
     @property
     def base_name(self) -> str:

@@ -25,6 +25,7 @@ from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.export_tables import PRIVATE_PREFIX, private_rows
 from lanGPU.driverapi.exports import PER_THREAD_SUFFIXES, export_names, resolve_symbol
 from lanGPU.driverapi.signatures import SIGNATURES
+from lanGPU.emulator import nvml_library
 from lanGPU.emulator.config import EmulatorConfig, trace_folder
 from lanGPU.emulator.driver import Driver, bodies, general
 from lanGPU.emulator.driver.registry import PRIVATE_BODIES, Body, entry_point, unsupported
@@ -32,6 +33,7 @@ from lanGPU.emulator.results import DEINITIALIZED
 from lanGPU.emulator.trace import Tracer
 from lanGPU.errors import ConfigError
 from lanGPU.native import jump_table
+from lanGPU.nvml.names import NAMES
 
 logger = logging.getLogger(__name__)
 
@@ -158,29 +160,25 @@ def _per_thread(function: Callable[..., int], types: list[str]) -> Callable[...,
 
 # --- the file ------------------------------------------------------------------------------------------------------------
 def ensure() -> Path:
-    """The generated library, made if it is not in the cache; `libcuda.so` lies beside it.
+    """The generated library, made if it is not in the cache; `libcuda.so` and `libnvidia-ml.so.1` lie beside it.
 
     Raises:
         ConfigError: the cache folder cannot be written.
     """
     names = entry_names()
-    digest = hashlib.sha256("\n".join([jump_table.VERSION, str(DEINITIALIZED), *names]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([jump_table.VERSION, str(DEINITIALIZED), *names, *NAMES]).encode()).hexdigest()[:16]
     folder = Path(platformdirs.user_cache_dir("langpu")) / "emulator" / digest
     path = folder / SONAME
-    if path.exists() and (folder / LINK_NAME).exists():
+    files: dict[str, Callable[[], bytes]] = {
+        nvml_library.SONAME: nvml_library.image,
+        SONAME: lambda: jump_table.build(SONAME, names, DEINITIALIZED),
+    }
+    if all((folder / name).exists() for name in (*files, LINK_NAME)):
         return path
-    data = jump_table.build(SONAME, names, DEINITIALIZED)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, 0o755)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        for name, build in files.items():
+            _write(folder / name, build())
         with contextlib.suppress(FileExistsError):
             (folder / LINK_NAME).symlink_to(SONAME)
     except OSError as exc:
@@ -188,6 +186,19 @@ def ensure() -> Path:
             f"the emulated driver cannot be put into {folder}: {exc}", hint="set XDG_CACHE_HOME to a folder that is writable"
         ) from exc
     return path
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, also when two processes do it at once."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------------
@@ -199,26 +210,29 @@ def load(config: EmulatorConfig | None = None) -> Library:
     """Loads the emulated driver into this process, once; later calls return the same. `config` None reads the environment.
 
     Raises:
-        ConfigError: another libcuda.so.1 is loaded already, the environment asks for an impossible device, or the cache cannot be written.
+        ConfigError: another libcuda.so.1 or libnvidia-ml.so.1 is loaded already, the environment asks for an
+            impossible device, or the cache cannot be written.
     """
     global _library
     with _lock:
         if _library is None:
-            if _other_driver():
-                raise ConfigError(f"another {SONAME} is loaded in this process already")
-            library = Library(ensure(), Driver(config or EmulatorConfig.from_environment()))
+            for soname in (SONAME, nvml_library.SONAME):
+                if _loaded(soname):
+                    raise ConfigError(f"another {soname} is loaded in this process already")
+            library = Library(path := ensure(), Driver(config or EmulatorConfig.from_environment()))
             general.entry_address = library.address
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))  # the slots outlive every module's dictionary
             ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(library.address(jump_table.CLOSE_SYMBOL)))
             atexit.register(_finish, library.driver)
             os.register_at_fork(after_in_child=lambda: _after_fork(library.driver))
+            nvml_library.load(path.with_name(nvml_library.SONAME), library.driver)
             _library = library
         return _library
 
 
-def _other_driver() -> bool:
+def _loaded(soname: str) -> bool:
     try:
-        ctypes.CDLL(SONAME, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        ctypes.CDLL(soname, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
         return False
     return True

@@ -9,6 +9,9 @@ ERROR_NOT_SUPPORTED: Final = 3
 ERROR_NOT_FOUND: Final = 6
 ERROR_INSUFFICIENT_SIZE: Final = 7
 ERROR_DRIVER_NOT_LOADED: Final = 9
+ERROR_LIBRARY_NOT_FOUND: Final = 12
+ERROR_FUNCTION_NOT_FOUND: Final = 13
+ERROR_ARGUMENT_VERSION_MISMATCH: Final = 25
 ERROR_UNKNOWN: Final = 999
 
 _TEXTS: Final = {
@@ -23,9 +26,21 @@ _TEXTS: Final = {
     8: "Insufficient External Power",
     ERROR_DRIVER_NOT_LOADED: "Driver Not Loaded",
     10: "Timeout",
-    13: "Function Not Found",
+    11: "Interrupt Request Issue",
+    ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
+    ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
+    14: "Corrupted infoROM",
     15: "GPU is lost",
-    25: "Argument version mismatch",
+    16: "GPU requires restart",
+    17: "The operating system has blocked the request.",
+    18: "RM has detected an NVML/RM version mismatch.",
+    19: "An operation cannot be performed because the GPU is currently in use",
+    20: "Insufficient Memory",
+    21: "No data",
+    22: "The requested vgpu operation is not available on target device, because ECC is enabled",
+    23: "Insufficient Resources",
+    24: "Frequency Not Supported",
+    ERROR_ARGUMENT_VERSION_MISMATCH: "Argument version mismatch",
     ERROR_UNKNOWN: "Unknown Error",
 }
 

@@ -31,6 +31,24 @@ def _attribute_ids() -> range:
     return range(1, int(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX))
 
 
+def _uuid(driver: Driver, device: int) -> bytes:
+    uuid = ctypes.create_string_buffer(16)
+    if driver.call("cuDeviceGetUuid_v2", ctypes.addressof(uuid), device) != CUDA_SUCCESS:
+        driver.check("cuDeviceGetUuid", ctypes.addressof(uuid), device)
+    return uuid.raw
+
+
+def device_uuids(driver: Driver) -> list[bytes]:
+    """The UUIDs of every device, in order, after cuInit. Raises DriverError."""
+    count, device = ctypes.c_int(), ctypes.c_int()
+    driver.check("cuDeviceGetCount", ctypes.addressof(count))
+    uuids = []
+    for ordinal in range(min(count.value, MAX_DEVICES)):
+        driver.check("cuDeviceGet", ctypes.addressof(device), ordinal)
+        uuids.append(_uuid(driver, device.value))
+    return uuids
+
+
 def _describe(driver: Driver, ordinal: int) -> DeviceInfo:
     device = ctypes.c_int()
     driver.check("cuDeviceGet", ctypes.addressof(device), ordinal)
@@ -38,9 +56,7 @@ def _describe(driver: Driver, ordinal: int) -> DeviceInfo:
     driver.check("cuDeviceGetName", ctypes.addressof(name), _NAME_BYTES, device.value)
     total = ctypes.c_size_t()
     driver.check("cuDeviceTotalMem_v2", ctypes.addressof(total), device.value)
-    uuid = ctypes.create_string_buffer(16)
-    if driver.call("cuDeviceGetUuid_v2", ctypes.addressof(uuid), device.value) != CUDA_SUCCESS:
-        driver.check("cuDeviceGetUuid", ctypes.addressof(uuid), device.value)
+    uuid = _uuid(driver, device.value)
     bus = ctypes.create_string_buffer(64)
     has_bus = driver.call("cuDeviceGetPCIBusId", ctypes.addressof(bus), 64, device.value) == CUDA_SUCCESS
     luid, mask = ctypes.create_string_buffer(8), ctypes.c_uint()
@@ -54,7 +70,7 @@ def _describe(driver: Driver, ordinal: int) -> DeviceInfo:
             attributes[attribute] = _REMOTE.get(attribute, value.value)
     return DeviceInfo(
         name=name.value.decode(errors="replace"),
-        uuid=uuid.raw,
+        uuid=uuid,
         total_bytes=total.value,
         pci_bus_id=bus.value.decode(errors="replace") if has_bus else "",
         attributes=attributes,

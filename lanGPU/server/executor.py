@@ -256,4 +256,4 @@ class MachineExecutor:
 
 def make_executor(driver: Driver) -> MachineExecutor:
     """The machine-code executor of this process for `driver` and the whole table."""
-    return MachineExecutor(driver.resolve, table.ROWS)
+    return MachineExecutor(driver.resolve, table.ALL_ROWS)

@@ -268,6 +268,16 @@ class Issuer:
         self._waiters.submit(job)
         return None
 
+    def aside(self, call: Call, work: Callable[[], Buffer]) -> None:
+        """Has a waiter thread make the outputs of `call`, which is no driver function: no context is bound, none can be in its way."""
+
+        def job() -> None:
+            outputs = work()
+            with self.lock:
+                self._finish(call, CUDA_SUCCESS, lambda _: outputs)
+
+        self._waiters.submit(job)
+
     def bind(self, context: int) -> None:
         """Makes `context` current in the calling waiter thread; always, because a handle may come back for another context."""
         self.driver.check("cuCtxSetCurrent", context)

@@ -1,19 +1,33 @@
-"""NVML for the served devices: what WELCOME says of them. Values that change (memory, utilisation, ...) answer NOT_SUPPORTED so far.
+"""NVML for the served devices: what WELCOME says of them is answered here, what the table has beside it by the server's NVML.
 
 Asks for a connection, but never for cuInit, a context or anything else of the device.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 
 from lanGPU.client.calls.devices import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, parse_pci, write_i32, write_u64
-from lanGPU.client.calls.effects import Connect, LogLine, Part, ReadString, Steps, Syscall, WriteMemory
+from lanGPU.client.calls.effects import (
+    Connect,
+    FileError,
+    LogLine,
+    Part,
+    ReadFile,
+    ReadMemory,
+    ReadString,
+    Request,
+    Steps,
+    Syscall,
+    WriteMemory,
+)
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call, u32
 from lanGPU.client.syscalls import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
 from lanGPU.errors import LanGPUError
 from lanGPU.nvml import results
+from lanGPU.nvml.functions import FUNCTIONS, MAX_ENTRIES, MAX_TEXT_BYTES, Kind, Param, Value, output_sizes
+from lanGPU.nvml.question import RESULT_BYTES, decode_answer, encode_question
 from lanGPU.nvml.rows import PARAMS, nvml_rows
 from lanGPU.wire.handshake import DeviceInfo
 
@@ -21,6 +35,10 @@ COMPUTE_MODE = 20
 """CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; its values are those of nvmlComputeMode_t."""
 MAX_NAME_BYTES = 96
 MAX_UUID_BYTES = 80
+MAX_SERIAL_BYTES = 30
+"""NVML's own buffer sizes (NVML_DEVICE_NAME_V2_BUFFER_SIZE and its like)."""
+QUESTION = "langpuNvml"
+"""The row that carries questions."""
 _HANDLE = 0x4C47_0001
 """nvmlDevice_t of device 0; the next ones follow. Small integers and addresses are no handles."""
 _MAP_32BIT = 0x40
@@ -175,6 +193,19 @@ def handle_by_pci(call: Call, text: int, out: int) -> Steps:
     return results.ERROR_NOT_FOUND
 
 
+@_nvml("nvmlDeviceGetHandleBySerial")
+def handle_by_serial(call: Call, text: int, out: int) -> Steps:
+    """Unknown, also where no device tells its serial number: NOT_FOUND."""
+    _need(text, out)
+    wanted = bytes((yield ReadString(text, MAX_SERIAL_BYTES)))
+    for number in range(len(_devices(call))):
+        result, outputs = yield from _ask("nvmlDeviceGetSerial", (number, None, MAX_SERIAL_BYTES))
+        if result == results.SUCCESS and outputs[1].split(b"\0")[0] == wanted:
+            yield write_u64(out, _HANDLE + number)
+            return results.SUCCESS
+    return results.ERROR_NOT_FOUND
+
+
 @_nvml("nvmlDeviceGetIndex")
 def device_index(call: Call, handle: int, out: int) -> Steps:
     """Its place among the served devices."""
@@ -220,6 +251,94 @@ def compute_mode(call: Call, handle: int, out: int) -> Steps:
     _need(out)
     yield write_i32(out, _attribute(device, COMPUTE_MODE))
     return results.SUCCESS
+
+
+@_nvml("nvmlSystemGetProcessName")
+def process_name(call: Call, pid: int, out: int, length: int) -> Steps:
+    """Of a process of this machine: the ids that NVML tells here are the program's own. Cut to the buffer, as NVML does."""
+    _need(out)
+    if not u32(length):
+        return results.ERROR_INVALID_ARGUMENT
+    try:
+        command = bytes((yield ReadFile(b"/proc/%d/cmdline" % u32(pid))))
+    except FileError:
+        return results.ERROR_NOT_FOUND
+    yield WriteMemory(out, command.split(b"\0")[0][: min(u32(length), MAX_TEXT_BYTES) - 1] + b"\0")
+    return results.SUCCESS
+
+
+def _ask(name: str, values: Sequence[Value]) -> Part[tuple[int, list[bytes]]]:
+    """nvmlReturn_t and outputs of the server's NVML. What else goes wrong is raised."""
+    yield Connect()
+    question = encode_question(name, values)
+    sizes = output_sizes(FUNCTIONS[name], values)
+    room = RESULT_BYTES + sum(sizes)
+    reply = yield Request(QUESTION, (question, len(question), room, room), flags=0)
+    if reply.result:
+        return results.ERROR_UNKNOWN, [b""] * len(sizes)
+    return decode_answer(bytes(reply.outputs), sizes)
+
+
+def _value(call: Call, param: Param, word: int, before: Value) -> Part[Value]:
+    """What the question says of one argument; `before`: the value of the argument before it."""
+    kind = param.kind
+    if kind is Kind.DEVICE:
+        _device(call, word)
+        return word - _HANDLE
+    if kind in (Kind.U32, Kind.LENGTH):
+        return u32(word)
+    if kind in (Kind.ARRAY, Kind.PROCESSES):
+        if before and not word:
+            raise NvmlError(results.ERROR_INVALID_ARGUMENT)
+        return bool(word)
+    _need(word)
+    if kind is Kind.COUNT:
+        count = int.from_bytes((yield ReadMemory(word, 4)), "little")
+        return min(count, MAX_ENTRIES)
+    if kind is Kind.STRUCT:
+        size = int.from_bytes((yield ReadMemory(word, 4)), "little") & 0xFF_FFFF
+        if size not in param.sizes:
+            raise NvmlError(results.ERROR_ARGUMENT_VERSION_MISMATCH)
+        return bytes((yield ReadMemory(word, size)))
+    if kind is Kind.FIELDS:
+        count = before if isinstance(before, int) else 0
+        if not 0 < count <= MAX_ENTRIES:
+            raise NvmlError(results.ERROR_INVALID_ARGUMENT)
+        return bytes((yield ReadMemory(word, count * param.size)))
+    return None
+
+
+def _renamed(entries: bytes, size: int, process_id: int) -> bytes:
+    """The server's process that works for the program is the program."""
+    pid = process_id.to_bytes(4, "little")
+    return b"".join(pid + entries[at + 4 : at + size] for at in range(0, len(entries), size))
+
+
+@_nvml(*(name for name, function in FUNCTIONS.items() if not function.local))
+def ask_server(call: Call, *words: int) -> Steps:
+    """The server's NVML answers. Nothing is written to the program unless the call succeeds, but the counts that were too small."""
+    name = call.row.name
+    params = FUNCTIONS[name].params
+    values: list[Value] = []
+    for param, word in zip(params, words, strict=True):
+        values.append((yield from _value(call, param, word, values[-1] if values else None)))
+    result, outputs = yield from _ask(name, values)
+    if result not in (results.SUCCESS, results.ERROR_INSUFFICIENT_SIZE):
+        return result
+    count = next((int.from_bytes(data, "little") for param, data in zip(params, outputs, strict=True) if param.kind is Kind.COUNT), 0)
+    for param, word, data in zip(params, words, outputs, strict=True):
+        if param.kind is Kind.COUNT:
+            yield WriteMemory(word, data)
+        elif result == results.SUCCESS and data and word:
+            if param.kind is Kind.TEXT:
+                data = data.split(b"\0")[0][: len(data) - 1] + b"\0"
+            elif param.kind in (Kind.ARRAY, Kind.PROCESSES):
+                data = data[: count * param.size]
+            if param.kind is Kind.PROCESSES:
+                data = _renamed(data, param.size, call.state.process_id)
+            if data:
+                yield WriteMemory(word, data)
+    return result
 
 
 @_nvml(*(name for name in nvml_rows() if name not in PARAMS), ready=False)
