@@ -32,8 +32,9 @@ assert n.nvmlDeviceGetUUID(h, text, 80) == 0 and text.value.startswith(b"GPU-")
 again = c.c_void_p()
 assert n.nvmlDeviceGetHandleByUUID(text, c.byref(again)) == 0 and again.value == h.value
 assert n.nvmlDeviceGetHandleByUUID(b"GPU-none", c.byref(again)) == 6
-assert n.nvmlDeviceGetMemoryInfo(h, text) == 3
-assert n.nvmlDeviceGetMemoryInfo(h, text) == 3
+assert n.nvmlDeviceGetMigMode(h, text, text) == 3
+assert n.nvmlDeviceGetMigMode(h, text, text) == 3
+assert n.nvmlDeviceGetMemoryInfo(h, None) == 2 and n.nvmlDeviceGetMemoryInfo(None, text) == 2
 assert n.nvmlErrorString(7) == b"Insufficient Size"
 wrong = []
 def work():
@@ -70,7 +71,7 @@ def test_a_program_asks_and_ends_cleanly() -> None:
         where = f"127.0.0.1:{server.port}"
         done = _run(where, PROGRAM)
         assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
-        assert done.stderr.count("nvmlDeviceGetMemoryInfo is not supported") == 1
-        assert "langpu:   nvmlDeviceGetMemoryInfo 2\n" in done.stderr
+        assert done.stderr.count("nvmlDeviceGetMigMode is not supported") == 1
+        assert "langpu:   nvmlDeviceGetMigMode 2\n" in done.stderr
         done = _run(where, BOTH)
         assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr

@@ -12,7 +12,7 @@ from lanGPU.driverapi.exports import proc_address, resolve_symbol
 from lanGPU.driverapi.model import ApiFunction, ArgKind, CallClass, HandleType
 from lanGPU.driverapi.rows import AREAS
 from lanGPU.driverapi.signatures import SIGNATURES
-from lanGPU.driverapi.table import BY_ID, BY_NAME, MAX_API_ID, ROWS
+from lanGPU.driverapi.table import ALL_ROWS, BY_ID, BY_NAME, MAX_API_ID, ROWS
 
 IDS = Path(__file__).with_name("api_ids.txt")
 
@@ -118,7 +118,8 @@ def test_ids_are_unique_ordered_and_small() -> None:
     assert ids == sorted(set(ids))
     assert ids[0] > 0
     assert ids[-1] <= MAX_API_ID < MAX_HANDLES
-    assert len(BY_ID) == len(BY_NAME) == len(ROWS)
+    assert len(BY_ID) == len(BY_NAME) == len(ALL_ROWS)
+    assert ALL_ROWS[: len(ROWS)] == ROWS
 
 
 def test_areas_keep_to_their_blocks() -> None:
