@@ -66,8 +66,8 @@ class Nvml:
         self.driver = driver
         self.users = 0
         self.lock = Lock()
-        psutil.cpu_percent(interval=None)  # the first answer is about the time since this one
-        self._busy = (time.monotonic(), 0)
+        self._looked = time.monotonic(), *_processor_seconds()
+        self._percent = 0
 
     def device(self, ordinal: int) -> int:
         """A known device's place, or INVALID_ARGUMENT."""
@@ -78,10 +78,23 @@ class Nvml:
     def busy_percent(self) -> int:
         """Of the processor, since it was looked at before: _SAMPLE_S ago or longer, else the percentage would be noise."""
         with self.lock:
-            now = time.monotonic()
-            if now - self._busy[0] >= _SAMPLE_S:
-                self._busy = now, min(round(psutil.cpu_percent(interval=None)), 100)
-            return self._busy[1]
+            now, (before, busy_before, total_before) = time.monotonic(), self._looked
+            if now - before >= _SAMPLE_S:
+                busy, total = _processor_seconds()
+                self._looked = now, busy, total
+                if total > total_before:
+                    self._percent = max(0, min(100, round(100 * (busy - busy_before) / (total - total_before))))
+            return self._percent
+
+
+def _processor_seconds() -> tuple[float, float]:
+    """Busy and all seconds, of the cores that this process may use, since the machine started."""
+    cores = psutil.cpu_times(percpu=True)
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
+    some = [cores[number] for number in mine if number < len(cores)] or cores
+    # Guests' time counts in user and nice already.
+    total = sum(sum(core) - getattr(core, "guest", 0.0) - getattr(core, "guest_nice", 0.0) for core in some)
+    return total - sum(core.idle + getattr(core, "iowait", 0.0) for core in some), total
 
 
 def _body(*names: str) -> Callable[[_B], _B]:

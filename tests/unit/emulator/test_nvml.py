@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lanGPU.emulator import nvml
 from lanGPU.emulator.config import DEVICE_NAME, EmulatorConfig
 from lanGPU.emulator.driver import Driver
 from lanGPU.emulator.memory import Kind
@@ -108,3 +109,27 @@ def test_memory_and_processes_are_this_processes(n: Entries) -> None:
     assert count.value == 0
     driver.end_context(context)
     assert allocation.address
+
+
+def test_utilisation_is_the_processors_share_of_time(n: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0, 10.0, 50.0]
+    monkeypatch.setattr(nvml.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(nvml, "_processor_seconds", lambda: (clock[1], clock[2]))
+    entries = Entries(n.driver)
+    entries.nvmlInit_v2()
+    handle, rates = device(entries), (ctypes.c_uint32 * 2)()
+
+    def asked(*then: float) -> tuple[int, int]:
+        clock[:] = then
+        assert entries.nvmlDeviceGetUtilizationRates(handle, ctypes.addressof(rates)) == 0
+        return rates[0], rates[1]
+
+    assert asked(101, 10.75, 51) == (75, 75)
+    assert asked(101.1, 10.75, 51.1) == (75, 75), "too soon"
+    assert asked(102, 10.75, 52) == (0, 0)
+    assert asked(103, 10.75, 52) == (0, 0), "no time has passed for the processor"
+
+
+def test_processor_seconds_grow() -> None:
+    busy, total = nvml._processor_seconds()
+    assert 0 < busy <= total
