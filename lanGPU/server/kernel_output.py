@@ -32,6 +32,7 @@ class _Target:
         import fcntl
 
         self.descriptor = descriptor
+        self._before = os.dup(descriptor)
         self.file = os.memfd_create(f"langpu-output-{descriptor}", os.MFD_CLOEXEC)
         fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_APPEND)
         os.dup2(self.file, descriptor)
@@ -40,7 +41,7 @@ class _Target:
 
     def take(self) -> bytes:
         """At most MAX_KERNEL_OUTPUT_BYTES of what was written and not yet taken."""
-        size = os.fstat(self.file).st_size
+        size = os.lseek(self.file, 0, os.SEEK_END)  # a third of fstat's time; where writers go on is the end anyway
         if size == self._taken:
             return b""
         data = os.pread(self.file, min(size - self._taken, MAX_KERNEL_OUTPUT_BYTES), self._taken)
@@ -51,6 +52,11 @@ class _Target:
             )
             self._released = self._taken
         return data
+
+    def close(self) -> None:
+        """Turns the descriptor back."""
+        os.dup2(self._before, self.descriptor)
+        os.close(self._before)
 
 
 class OutputCapture:
@@ -72,6 +78,13 @@ class OutputCapture:
         # The C library must not keep what the driver prints: it is to be there when the driver's call returns.
         library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, _IONBF, ctypes.c_size_t(0))
         return capture
+
+    def close(self) -> None:
+        """The client is gone: what it did not get, and what is still printed while the process ends, belongs into the server's log."""
+        for target in self._targets:
+            target.close()
+        for _, data in self.take():
+            os.write(STDERR, data)
 
     def take(self) -> list[tuple[int, bytes]]:
         """(descriptor, bytes) of what was printed since, in pieces of at most MAX_KERNEL_OUTPUT_BYTES."""

@@ -74,8 +74,9 @@ class Session:
 
     def run(self) -> str:
         """The session from WELCOME to its end; returns how it ended, in a few words. Nothing of the client's escapes as an exception."""
-        if self._wants_output:
-            self._issuer.print_from(kernel_output.OutputCapture.start().take, self._send_output)
+        capture = kernel_output.OutputCapture.start() if self._wants_output else None
+        if capture is not None:
+            self._issuer.print_from(capture.take, self._send_output)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         try:
             reason = self._loop()
@@ -89,6 +90,9 @@ class Session:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._issuer.close()
+        if capture is not None:
+            with contextlib.suppress(OSError):
+                capture.close()
         return reason
 
     def _loop(self) -> str:

@@ -58,3 +58,15 @@ for n in range(40):
 blocks = os.fstat(1).st_blocks * 512
 assert blocks < 2_500_000, blocks
 """)
+
+
+def test_what_nobody_took_ends_in_the_server_s_log() -> None:
+    done = run("""
+libc = ctypes.CDLL(None)
+libc.printf(b"late\\n")
+capture.close()
+os.write(2, b"last words\\n")
+os.write(1, b"output\\n")
+assert capture.take() == []
+""")
+    assert (done.stdout, done.stderr) == ("output\n", "late\nlast words\n")
