@@ -17,6 +17,8 @@ from lanGPU.driverapi.table import ROWS  # noqa: E402
 from lanGPU.emulator import attributes, config  # noqa: E402
 from lanGPU.emulator.driver import bodies, coverage  # noqa: E402
 from lanGPU.emulator.driver.modules import REGISTERS_PER_THREAD  # noqa: E402
+from lanGPU.emulator.ptx import ops_matrix, unit  # noqa: E402
+from lanGPU.emulator.ptx.lowering import OPERATIONS  # noqa: E402
 
 OUTPUT = ROOT / "docs" / "emulator.md"
 
@@ -58,6 +60,29 @@ function that is in no row and not listed at the end.
 Without a body:
 """
 
+INSTRUCTIONS = """
+## PTX instructions
+By first word; a form of one that is not handled is refused with kernel, line and modifier, never guessed.
+
+{words}
+
+Matrix instructions, for the whole warp; sums of halves and tf32 are made in double precision and rounded once:
+
+| | A and B | shapes |
+| --- | --- | --- |
+{shapes}
+
+Not there: sparse products, 4-bit, 1-bit and 8-bit floating-point types, `mma.m8n8k4` of f16, wgmma and tcgen05.
+"""
+
+
+def instructions() -> str:
+    """The section about PTX."""
+    assert unit.OPERATION_MODULES  # importing them fills the table
+    tables = (("`mma.sync`", ops_matrix.MMA_SHAPES), ("`wmma`", ops_matrix.WMMA_SHAPES))
+    shapes = [f"| {name} | {kind} | {', '.join(found)} |" for name, table in tables for kind, found in table.items()]
+    return INSTRUCTIONS.format(words=", ".join(f"`{word}`" for word in sorted(OPERATIONS)), shapes="\n".join(shapes))
+
 
 def render() -> str:
     """The whole page."""
@@ -80,7 +105,7 @@ def render() -> str:
     lines = [f"- `{name}`" for name in sorted(missing)] or ["- none"]
     lines += ["", "With a body, and in no row (programs in the same process can use them; remote ones cannot):", ""]
     lines += [f"- `{name}`" for name in sorted(bodies().keys() - known)] or ["- none"]
-    return text + "\n" + "\n".join(lines) + "\n"
+    return text + "\n" + "\n".join(lines) + "\n" + instructions()
 
 
 def main() -> int:

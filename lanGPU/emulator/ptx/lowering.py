@@ -47,6 +47,12 @@ MAX_DEPTH: Final = 1024
 """Open calls of recursive functions: a worker's native stack of 8 MiB holds that many frames of 8 KiB."""
 
 
+EXCHANGE_HALF: Final = 128
+"""Bytes that a thread shows the others of its warp in one matrix instruction."""
+EXCHANGE_BYTES: Final = 16 + 2 * EXCHANGE_HALF
+"""A thread's exchange area: i32 whose turn it is, padding, two halves. See ops_matrix."""
+
+
 def operation(*names: str) -> Callable[[Operation], Operation]:
     """Registers a lowering function."""
 
@@ -135,6 +141,8 @@ class FunctionLowering(Helpers):
         self._defs: list[set[str]] = [set() for _ in body.instructions]
         self.index = 0
         self._spill_at: dict[int, set[str]] = {}
+        self._written: set[str] = set()
+        """Registers that the instruction being lowered has written: they must outlive a suspension inside it."""
         self._slots: dict[str, int] = {}
         self._resumes: list[tuple[str, set[str]]] = []
         self.synchronises = False
@@ -225,6 +233,7 @@ class FunctionLowering(Helpers):
 
     def _instruction(self, instruction: Instruction) -> None:
         handler = OPERATIONS.get(instruction.parts[0])
+        self._written = set()
         try:
             if handler is None:
                 raise Unsupported("the instruction is not supported")
@@ -298,6 +307,9 @@ class FunctionLowering(Helpers):
                 self.emit(f"%depot = getelementptr i8, ptr %rec, i64 {self.depot_offset}")
                 self.store_field(c.DEPOT, "ptr", "%depot")
                 self.store_field(c.DEPOT_END, "ptr", self.op(f"getelementptr i8, ptr %depot, i64 {self.local_bytes}"))
+            if self.uses_exchange:
+                self.emit(f"%exchange = getelementptr i8, ptr %rec, i64 {self.exchange_offset}")
+                self.emit(f"%exchange.stride = add i64 {self.record_bytes}, 0")
             resume = self.load_field(c.RESUME, "i32", "%rec")
             cases = " ".join(f"i32 {i}, label %{name}" for i, (name, _) in enumerate(self._resumes, 1))
             self.emit(f"switch i32 {resume}, label %start [{cases}]")
@@ -322,7 +334,16 @@ class FunctionLowering(Helpers):
 
     @property
     def record_bytes(self) -> int:
-        return -(-(self.depot_offset + self._local_size()) // 64) * 64
+        return -(-(self.exchange_offset + (EXCHANGE_BYTES if self.uses_exchange else 0)) // 64) * 64
+
+    @property
+    def exchange_offset(self) -> int:
+        """Where a thread's exchange area begins in its record, if it has one."""
+        return self.depot_offset + self._local_size()
+
+    @property
+    def uses_exchange(self) -> bool:
+        return any(i.parts[0] == "mma" or i.parts[:2] == ("wmma", "mma") for i in self.body.instructions)
 
     # --- registers and operands -----------------------------------------------------------------------------------------
 
@@ -427,6 +448,7 @@ class FunctionLowering(Helpers):
         have = llvm_type(self._register_type(operand))
         value = self.coerce(value, llvm_type(kind), have, signed=is_signed(kind), widen=True)
         self._defs[self.index].add(operand.name)
+        self._written.add(operand.name)
         self.emit(f"store {have} {value}, ptr {self._place(operand.name)}")
 
     def pack(self, vector: Vector, kind: str) -> str:
@@ -535,7 +557,7 @@ class FunctionLowering(Helpers):
         if not self.function.entry:
             raise Unsupported("synchronisation inside a device function is not supported")
         self.synchronises = True
-        live = self._spill_at.get(self.index, set())
+        live = self._spill_at.get(self.index, set()) | self._written
         for register in sorted(live):
             kind = llvm_type(self.body.registers[register])
             slot = self._slots.setdefault(register, len(self._slots))

@@ -51,6 +51,11 @@ def checked_pointer(f: FunctionLowering, i: Instruction, space: str, memory: Ope
     address = f.memory_address(memory)
     if space == "param" and (writes or not f.function.entry):
         raise Unsupported("parameter space through a register")
+    return checked_address(f, i, space, address, size, writes=writes)
+
+
+def checked_address(f: FunctionLowering, i: Instruction, space: str, address: str, size: int, *, writes: bool = False) -> str:
+    """A pointer to `size` bytes at an address (i64) of `space`; as `checked_pointer`."""
     if size > 1:
         low = f.bin("and", "i64", address, size - 1)
         _require(f, f.bin("icmp eq", "i64", low, 0), c.FAULT_MISALIGNED, address, i.line)

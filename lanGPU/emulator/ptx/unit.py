@@ -8,6 +8,7 @@ from lanGPU.emulator.ptx import (
     ops_convert,
     ops_float,
     ops_integer,
+    ops_matrix,
     ops_memory,
     ops_texture,
 )
@@ -19,7 +20,7 @@ from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxS
 from lanGPU.emulator.ptx.system import HEAP_FUNCTIONS, SYSTEM_FUNCTIONS, SystemFunction
 from lanGPU.errors import EmulatorUnsupportedError
 
-OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_memory, ops_texture)
+OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_matrix, ops_memory, ops_texture)
 """Imported for what they register."""
 
 _AXES = {"x": 0, "y": 4, "z": 8}
