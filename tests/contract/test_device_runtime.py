@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.device import PTX_HEADER, Cuda, run_alone
+from tests.helpers.device import PTX_HEADER, REAL, Cuda, run_alone
 
 U64, U32 = ctypes.c_uint64, ctypes.c_uint32
 
@@ -311,3 +311,34 @@ def test_limits_are_fixed_once_a_kernel_needed_them(cuda: Cuda, limit: str) -> N
     done = run_alone(cuda.kind, code.replace("cuMemAlloc(4)", "cuMemAlloc(8)"))
     # The kernel's "1" without a line's end, then CUDA_ERROR_INVALID_VALUE.
     assert done.stdout.split() == ["11", str(1 << 22)], done.stderr
+
+
+def test_the_host_may_not_copy_from_the_heap(cuda: Cuda, context: Any) -> None:
+    module = cuda.module(HEAP)
+    address = int(cuda.get(taken(cuda, module, 64), 1, "uint64")[0])
+    data = ctypes.create_string_buffer(64)
+    assert cuda.fails("cuMemcpyDtoH", ctypes.addressof(data), cuda.CUdeviceptr(address), 64) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    cuda.cuCtxSynchronize()
+
+
+def test_a_heap_that_the_device_has_no_room_for(cuda: Cuda, context: Any) -> None:
+    if cuda.kind == REAL:
+        pytest.skip("a GPU's driver may refuse such a limit at once")
+    cuda.cuCtxSetLimit(cuda.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE, 1 << 46)
+    take = cuda.cuModuleGetFunction(cuda.module(HEAP), b"take")
+    arguments = ((int(cuda.cuMemAlloc(8)), 1), (U64, U64))
+    refused = cuda.fails("cuLaunchKernel", take, 1, 1, 1, 1, 1, 1, 0, 0, arguments, 0)
+    assert refused == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+
+def test_bad_addresses_of_formats_arguments_and_pieces(cuda: Cuda) -> None:
+    bad = 0xDEAD00001000
+    launches = [
+        f"cuda.launch(say, 1, 1, ((U64, {bad}), (U64, 0), (U64, int(out))))",
+        f'cuda.launch(say, 1, 1, ((U64, int(on_device(b"%d\\0"))), (U64, {bad}), (U64, int(out))))',
+    ]
+    if cuda.kind != REAL:  # CUDA does not say what becomes of this
+        launches.append(f'cuda.launch(cuda.function(HEAP, "give"), 1, 1, ((U64, int(on_device(struct.pack("<Q", {bad})))),))')
+    for launch in launches:
+        lines, _ = output(cuda, f'HEAP = """{HEAP}"""\n{launch}\ntell(str(cuda.fails("cuCtxSynchronize")))\n')
+        assert lines == ["700"], launch
