@@ -17,7 +17,7 @@ HEAD = """# NVML
 
 Programs under `langpu run` and `langpu emulate` find a `libnvidia-ml.so.1` that answers for the served devices: nvidia-ml-py
 (`pynvml`), the helpers of `torch.cuda` (`utilization`, `memory_usage`, `temperature`, `power_draw`, `clock_rate`, `device_count`)
-and others need no change.
+and others need no change. `langpu smi` shows the most wanted of it on a terminal.
 
 - nvmlInit opens the connection to the server; no context is made on the device and cuInit is not called. A child made by fork calls
   nvmlInit itself.

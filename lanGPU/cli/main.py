@@ -10,7 +10,7 @@ import click
 
 from lanGPU.errors import ConfigError, LanGPUError
 
-COMMANDS: Final = ("run", "serve", "status", "emulate", "version")
+COMMANDS: Final = ("run", "serve", "status", "smi", "emulate", "version")
 """In the order of `langpu --help`; each is the module of that name in this package, which defines `command`."""
 
 EXIT_INTERRUPTED: Final = 130

@@ -87,8 +87,86 @@ def print_status(entries: Iterable[Mapping[str, Any]]) -> None:
         console.print()
         console.print(_table(sessions, ("SERVER", "PROGRAM", "FROM", "SINCE"), 15))
     sys.stdout.flush()
+    _print_errors(entries)
+
+
+def _print_errors(entries: Iterable[Mapping[str, Any]]) -> None:
     for entry in entries:
         if entry["error"]:
             print(f"langpu: {entry['error']['message']}", file=sys.stderr)
             if entry["error"]["hint"]:
                 print(f"hint: {entry['error']['hint']}", file=sys.stderr)
+
+
+# --- langpu smi ------------------------------------------------------------------------------------------------------------
+_NONE: Final = "N/A"
+_LAST_STATE: Final = 15
+"""nvmlPstates_t: 0 to 15; 32 is "unknown"."""
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    """A map that another machine sent; anything else counts as an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _with_unit(value: object, unit: str) -> str:
+    """A rounded number and its unit, or that there is none."""
+    return f"{value:.0f}{unit}" if isinstance(value, int | float) and not isinstance(value, bool) else _NONE
+
+
+def _of(value: str, most: str) -> str:
+    return value if most == _NONE else f"{value} / {most}"
+
+
+def _power(draw: object, limit: object) -> str:
+    most = _with_unit(limit, " W")
+    return _with_unit(draw, " W") if most == _NONE else f"{_with_unit(draw, '')} / {most}"
+
+
+def _smi_row(device: Mapping[str, Any]) -> tuple[str, ...]:
+    memory, load = _map(device.get("memory")), _map(device.get("utilization"))
+    power, clocks = _map(device.get("power")), _map(_map(device.get("clocks_mhz")).get("sm"))
+    used = memory.get("used_bytes")
+    state = device.get("performance_state")
+    return (
+        f"{device.get('index', '?')}: {device.get('name', '?')}",
+        _of(_with_unit(device.get("temperature_c"), " C"), f"P{state}" if isinstance(state, int) and state <= _LAST_STATE else _NONE),
+        _power(power.get("draw_w"), power.get("limit_w")),
+        _of(format_bytes(used) if isinstance(used, int) else _NONE, format_bytes(_number(memory.get("total_bytes")))),
+        _with_unit(load.get("gpu_percent"), " %"),
+        _with_unit(clocks.get("now"), " MHz"),
+    )
+
+
+def _smi_heading(entry: Mapping[str, Any]) -> str:
+    server = _map(entry["server"])
+    cuda = int(_number(server.get("cuda_version")))
+    driver = server.get("driver_version") or "without NVML"
+    return f"{Address(entry['host'], entry['port'])}  driver {driver}  CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+
+
+def print_smi(entries: Iterable[Mapping[str, Any]]) -> None:
+    """Print what `langpu smi` found to stdout; what went wrong, with its hint, to stderr."""
+    entries = list(entries)
+    console = Console(width=WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    for entry in entries:
+        if not entry["reachable"]:
+            continue
+        console.print(_smi_heading(entry))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+        titles = ("GPU", "TEMP", "POWER", "MEMORY", "LOAD", "CLOCK")
+        rows = [_smi_row(device) for device in _dicts(_map(entry["server"]).get("devices"))]
+        # The name alone gives way: a number that is cut off is another number.
+        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
+        for title, width in zip(titles, widths, strict=True):
+            table.add_column(title, no_wrap=True, overflow="ellipsis", width=width)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+    sessions = [row for entry in entries for row in _session_rows({**entry, "status": {"sessions": entry["sessions"]}})]
+    if sessions:
+        console.print(_table(sessions, ("SERVER", "PROGRAM", "FROM", "SINCE"), 15))
+    sys.stdout.flush()
+    _print_errors(entries)

@@ -67,7 +67,7 @@ class Nvml:
         self.users = 0
         self.lock = Lock()
         self._looked = time.monotonic(), *_processor_seconds()
-        self._percent = 0
+        self._percent: int | None = None
 
     def device(self, ordinal: int) -> int:
         """A known device's place, or INVALID_ARGUMENT."""
@@ -76,15 +76,19 @@ class Nvml:
         return ordinal
 
     def busy_percent(self) -> int:
-        """Of the processor, since it was looked at before: _SAMPLE_S ago or longer, else the percentage would be noise."""
+        """Of the processor, since it was looked at before: _SAMPLE_S ago or longer, else the percentage would be noise. The first
+        answer may have to wait for that."""
         with self.lock:
-            now, (before, busy_before, total_before) = time.monotonic(), self._looked
-            if now - before >= _SAMPLE_S:
-                busy, total = _processor_seconds()
-                self._looked = now, busy, total
-                if total > total_before:
-                    self._percent = max(0, min(100, round(100 * (busy - busy_before) / (total - total_before))))
-            return self._percent
+            while True:
+                now, (before, busy_before, total_before) = time.monotonic(), self._looked
+                if now - before >= _SAMPLE_S:
+                    busy, total = _processor_seconds()
+                    if total > total_before:
+                        self._looked = now, busy, total
+                        self._percent = max(0, min(100, round(100 * (busy - busy_before) / (total - total_before))))
+                if self._percent is not None:
+                    return self._percent
+                time.sleep(_SAMPLE_S / 8)
 
 
 def _processor_seconds() -> tuple[float, float]:

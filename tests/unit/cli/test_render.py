@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lanGPU.cli.render import format_bytes, format_seconds, print_status
+from lanGPU.cli.render import format_bytes, format_seconds, print_smi, print_status
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,44 @@ def test_whatever_a_server_says_fits_80_columns(status: dict[str, Any], capsys: 
     out = capsys.readouterr().out
     assert out
     assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def smi_entry(device: Any, **server: Any) -> dict[str, Any]:
+    said = {"driver_version": "580.65.06", "cuda_version": 13000, "devices": [device], **server}
+    return {"host": "desktop", "port": 47627, "reachable": True, "error": None, "server": said, "sessions": []}
+
+
+BUSY = {
+    "index": 0,
+    "name": "NVIDIA RTX 6000 Ada Generation",
+    "temperature_c": 61,
+    "performance_state": 2,
+    "power": {"draw_w": 283.4, "limit_w": 300.0},
+    "memory": {"total_bytes": 48 << 30, "used_bytes": 31 << 30},
+    "utilization": {"gpu_percent": 97},
+    "clocks_mhz": {"sm": {"now": 2505}},
+}
+
+
+def test_smi_of_a_device_that_tells_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    print_smi([smi_entry(BUSY)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "desktop:47627  driver 580.65.06  CUDA 13.0"
+    for text in ("0: NVIDIA", "61 C / P2", "283 / 300 W", "31.0 GiB / 48.0 GiB", "97 %", "2505 MHz"):
+        assert text in lines[2]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("device", [{}, {"memory": 7, "power": [], "utilization": None, "index": "x", "temperature_c": True}])
+def test_smi_of_a_device_that_tells_nothing(device: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    print_smi([smi_entry(device, driver_version=None)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "driver without NVML" in lines[0]
+    assert lines[2].count("N/A") >= 4
+
+
+def test_smi_power_without_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    print_smi([smi_entry({**BUSY, "power": {"draw_w": 75.2, "limit_w": None}, "performance_state": 32})])
+    out = capsys.readouterr().out
+    assert "75 W " in out
+    assert "P32" not in out

@@ -114,6 +114,14 @@ def test_memory_and_processes_are_this_processes(n: Entries) -> None:
 def test_utilisation_is_the_processors_share_of_time(n: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0, 10.0, 50.0]
     monkeypatch.setattr(nvml.time, "monotonic", lambda: clock[0])
+    slept: list[float] = []
+
+    def sleep(duration_s: float) -> None:
+        slept.append(duration_s)
+        clock[0] += duration_s
+        clock[2] += duration_s
+
+    monkeypatch.setattr(nvml.time, "sleep", sleep)
     monkeypatch.setattr(nvml, "_processor_seconds", lambda: (clock[1], clock[2]))
     entries = Entries(n.driver)
     entries.nvmlInit_v2()
@@ -124,10 +132,12 @@ def test_utilisation_is_the_processors_share_of_time(n: Entries, monkeypatch: py
         assert entries.nvmlDeviceGetUtilizationRates(handle, ctypes.addressof(rates)) == 0
         return rates[0], rates[1]
 
-    assert asked(101, 10.75, 51) == (75, 75)
-    assert asked(101.1, 10.75, 51.1) == (75, 75), "too soon"
-    assert asked(102, 10.75, 52) == (0, 0)
-    assert asked(103, 10.75, 52) == (0, 0), "no time has passed for the processor"
+    assert asked(100, 10.125, 50) == (67, 67), "it waited for a sample"
+    assert 1 / 6 <= sum(slept) < 0.2
+    assert asked(101, 10.125 + 0.5, clock[2] + 2) == (25, 25)
+    assert asked(101.1, 20, clock[2] + 20) == (25, 25), "too soon"
+    assert asked(102, 10.625, clock[2]) == (0, 0)
+    assert asked(103, 10.625, clock[2]) == (0, 0), "no time has passed for the processor"
 
 
 def test_processor_seconds_grow() -> None:
