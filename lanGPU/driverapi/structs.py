@@ -148,6 +148,12 @@ MEM_POOL_PROPS = StructLayout(
     "B*53 reserved",
     host_pointers=("win32SecurityAttributes",),
 )
+MEM_ALLOC_NODE_PARAMS = StructLayout(
+    "CUDA_MEM_ALLOC_NODE_PARAMS_v2",
+    MEM_POOL_PROPS.spec + ", Q accessDescs, Q accessDescCount, Q bytesize, Q dptr",
+    host_pointers=("win32SecurityAttributes", "accessDescs"),
+)
+"""As version 1. It begins with a CUmemPoolProps."""
 MEM_ALLOCATION_PROP = StructLayout(
     "CUmemAllocationProp",
     "I type, I requestedHandleTypes, I location_type, i location_id, Q win32HandleMetaData, B compressionType, B gpuDirectRDMACapable,"
@@ -208,6 +214,7 @@ LAYOUTS: dict[str, StructLayout] = {
         LAUNCH_ATTRIBUTE,
         MEM_LOCATION,
         MEM_POOL_PROPS,
+        MEM_ALLOC_NODE_PARAMS,
         MEM_ALLOCATION_PROP,
         MEM_ACCESS_DESC,
         GRAPH_INSTANTIATE_PARAMS,

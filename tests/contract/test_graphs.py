@@ -466,3 +466,93 @@ def test_a_stream_that_joined_a_capture_may_end(cuda: Cuda, context: Any, counte
     cuda.cuGraphLaunch(cuda.cuGraphInstantiate(cuda.cuStreamEndCapture(stream), 0), stream)
     cuda.cuStreamSynchronize(stream)
     assert cuda.get(counter, 1)[0] == 6
+
+
+def _alloc_params(cuda: Cuda, size: int) -> Any:
+    params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
+    props = params.poolProps
+    props.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    props.location.type, props.location.id = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
+    params.poolProps = props
+    params.bytesize = size
+    return params
+
+
+def _used(cuda: Cuda, name: str) -> int:
+    return int(cuda.cuDeviceGetGraphMemAttribute(0, getattr(cuda.CUgraphMem_attribute, f"CU_GRAPH_MEM_ATTR_{name}")))
+
+
+def test_nodes_allocate_and_free(cuda: Cuda, context: Any, counter: Any, bumps: Bumps) -> None:
+    graph = cuda.cuGraphCreate(0)
+    params = _alloc_params(cuda, 1000)
+    allocate = cuda.cuGraphAddMemAllocNode(graph, [], 0, params)
+    pointer = int(params.dptr)
+    assert pointer
+    assert int(cuda.cuGraphMemAllocNodeGetParams(allocate).dptr) == pointer
+    assert cuda.cuGraphMemAllocNodeGetParams(allocate).bytesize == 1000
+    fill = cuda.cuGraphAddMemsetNode(graph, [allocate], 1, _plain_memset(cuda, pointer, 31), context)
+    copy = cuda.CUDA_MEMCPY3D()
+    copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.dstDevice, copy.WidthInBytes, copy.Height, copy.Depth = pointer, counter, 4, 1, 1
+    used = cuda.cuGraphAddMemcpyNode(graph, [fill], 1, copy, context)
+    free = cuda.cuGraphAddMemFreeNode(graph, [used], 1, pointer)
+    assert int(cuda.cuGraphMemFreeNodeGetParams(free)) == pointer
+    kinds = [int(cuda.cuGraphNodeGetType(node)) for node in (allocate, free)]
+    assert kinds == [cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC, cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE]
+    assert cuda.fails("cuGraphAddMemFreeNode", graph, [free], 1, pointer) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    assert cuda.fails("cuGraphClone", graph) != 0
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    assert cuda.fails("cuGraphInstantiate", graph, 0) != 0  # one at a time
+    for _ in range(2):
+        cuda.cuMemsetD32(counter, 0, 1)
+        cuda.cuGraphLaunch(executable, 0)
+        cuda.cuStreamSynchronize(0)
+        assert cuda.get(counter, 1)[0] == 31
+    assert _used(cuda, "USED_MEM_CURRENT") == 0
+    assert _used(cuda, "USED_MEM_HIGH") >= 1000
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuDeviceGraphMemTrim(0)
+    assert _used(cuda, "RESERVED_MEM_CURRENT") == 0
+
+
+def test_graph_memory_outlives_its_graph_until_it_is_freed(cuda: Cuda, context: Any) -> None:
+    graph = cuda.cuGraphCreate(0)
+    params = _alloc_params(cuda, 64)
+    node = cuda.cuGraphAddMemAllocNode(graph, [], 0, params)
+    pointer = int(params.dptr)
+    cuda.cuGraphAddMemsetNode(graph, [node], 1, _plain_memset(cuda, pointer, 5), context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuStreamSynchronize(0)
+    assert _used(cuda, "USED_MEM_CURRENT") >= 64
+    assert cuda.fails("cuGraphLaunch", executable, 0) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE  # not free yet
+    cuda.cuMemFree(pointer)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphDestroy(graph)
+    assert cuda.get(pointer, 1)[0] == 5
+    cuda.cuMemFreeAsync(pointer, 0)
+    cuda.cuStreamSynchronize(0)
+    cuda.cuDeviceGraphMemTrim(0)
+    assert _used(cuda, "RESERVED_MEM_CURRENT") == 0
+    assert cuda.fails("cuMemFreeAsync", pointer, 0) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+
+
+def test_a_captured_allocation_becomes_nodes(cuda: Cuda, context: Any, counter: Any) -> None:
+    stream = cuda.cuStreamCreate(1)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+    pointer = cuda.cuMemAllocAsync(256, stream)
+    cuda.cuMemsetD32Async(pointer, 12, 64, stream)
+    cuda.cuMemcpyDtoDAsync(counter, int(pointer) + 128, 4, stream)
+    cuda.cuMemFreeAsync(pointer, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    kinds = [int(cuda.cuGraphNodeGetType(node)) for node in cuda.cuGraphGetNodes(graph, 4)[0]]
+    assert sorted(kinds) == sorted([10, 2, 1, 11])
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    for _ in range(2):
+        cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.get(counter, 1)[0] == 12
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphDestroy(graph)

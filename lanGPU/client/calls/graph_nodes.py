@@ -3,21 +3,25 @@
 from collections.abc import Callable
 from typing import Final
 
-from lanGPU.client.calls.devices import need_pointer
-from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Steps
-from lanGPU.client.calls.graphs import copy_node, kernel_node, post_node, read_dependencies
+from lanGPU.client.calls.arrays import Offer, ask
+from lanGPU.client.calls.devices import need_pointer, write_u64
+from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Request, Steps, WriteMemory
+from lanGPU.client.calls.graphs import copy_node, kernel_node, node_room, post_node, read_dependencies
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
-from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED
+from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.structs import (
     CHILD_GRAPH_NODE_PARAMS,
     GRAPH_NODE_PARAMS,
     KERNEL_NODE_PARAMS_V3,
+    MEM_ACCESS_DESC,
+    MEM_ALLOC_NODE_PARAMS,
     MEMCPY_NODE_PARAMS,
     MEMSET_NODE_PARAMS,
     MEMSET_NODE_PARAMS_V2,
 )
+from lanGPU.errors import RemoteProtocolError
 from lanGPU.wire.records import Value
 
 _UNION: Final = 16
@@ -26,6 +30,7 @@ _COPY_PARAMS: Final = 16
 """Bytes before `copyParams` in CUDA_MEMCPY_NODE_PARAMS."""
 _EDGE_BYTES: Final = 8
 _TYPE: Final = {value: name.removeprefix("CU_GRAPH_NODE_TYPE_") for name, value in ENUMS["CUgraphNodeType"].items()}
+_MEM_ALLOC: Final = ENUMS["CUgraphNodeType"]["CU_GRAPH_NODE_TYPE_MEM_ALLOC"]
 _ADD: Final = {
     "KERNEL": "cuGraphAddKernelNode_v2",
     "MEMCPY": "cuGraphAddMemcpyNode",
@@ -116,6 +121,56 @@ def _read(call: Call, params: int, rows: dict[str, str]) -> Part[tuple[str, tupl
     return row, values[:1] if row in _WITHOUT_CONTEXT else values
 
 
+def mem_alloc_node(call: Call, out: int, graph: int, nodes: bytes, params: int) -> Steps:
+    """Adds an allocation node by the struct at `params`, and writes its address there."""
+    layout = MEM_ALLOC_NODE_PARAMS
+    data = yield ReadMemory(params, layout.size)
+    count, entries = layout.get(data, "accessDescCount"), layout.get(data, "accessDescs")
+    if count > len(call.state.devices) or (count and not entries):
+        return CUDA_ERROR_INVALID_VALUE
+    descriptors = bytes((yield ReadMemory(entries, count * MEM_ACCESS_DESC.size))) if count else b""
+    layout.put(data, "accessDescs", 0)
+    offer = Offer(call, 1)
+    handle = offer.handles[0]
+    values = (handle, graph, nodes, len(nodes) // 8, bytes(data) + descriptors)
+    result, answer = yield from ask("cuGraphAddMemAllocNode", [offer], values)
+    if result:
+        return result
+    if len(answer) < 8:
+        raise RemoteProtocolError(f"{call.row.name}: an answer of {len(answer)} bytes")
+    yield WriteMemory(params + layout.fields["dptr"].offset, answer[:8])
+    yield write_u64(out, handle)
+    return CUDA_SUCCESS
+
+
+@client_call("cuGraphAddMemAllocNode")
+def add_mem_alloc_node(call: Call, out: int, graph: int, dependencies: int, count: int, params: int) -> Steps:
+    """The address is known at once, so the call waits for the answer."""
+    need_pointer(out)
+    need_pointer(params)
+    nodes = yield from read_dependencies(dependencies, count)
+    return (yield from mem_alloc_node(call, out, graph, nodes, params))
+
+
+@client_call("cuGraphMemAllocNodeGetParams")
+def mem_alloc_node_get_params(call: Call, node: int, params: int) -> Steps:
+    """The descriptors lie where they lay when the node was asked before."""
+    need_pointer(params)
+    layout = MEM_ALLOC_NODE_PARAMS
+    reply = yield Request(call.row.name, (node, layout.size), 0)
+    if reply.result:
+        return int(reply.result)
+    data, descriptors = bytearray(reply.outputs[: layout.size]), reply.outputs[layout.size :]
+    if len(data) < layout.size or layout.get(data, "accessDescCount") * MEM_ACCESS_DESC.size > len(descriptors):
+        raise RemoteProtocolError(f"{call.row.name}: an answer of {len(reply.outputs)} bytes")
+    if descriptors and layout.get(data, "accessDescCount"):
+        address = yield from node_room(call, node, len(descriptors))
+        yield WriteMemory(address, descriptors)
+        layout.put(data, "accessDescs", address)
+    yield WriteMemory(params, data)
+    return CUDA_SUCCESS
+
+
 def _add(call: Call, out: int, graph: int, dependencies: int, data: int, count: int, params: int) -> Steps:
     need_pointer(out)
     nodes = yield from read_dependencies(dependencies, count)
@@ -123,6 +178,9 @@ def _add(call: Call, out: int, graph: int, dependencies: int, data: int, count: 
     if any(edges):
         # Only cuGraphAddNode_v2 itself takes ports and types, and it would need the parameters of every kind on the other side.
         raise CallError(CUDA_ERROR_NOT_SUPPORTED, f"{call.row.name}: dependencies with ports or types are not supported")
+    need_pointer(params)
+    if int.from_bytes((yield ReadMemory(params, 4)), "little") == _MEM_ALLOC:
+        return (yield from mem_alloc_node(call, out, graph, nodes, params + _UNION))
     row, values = yield from _read(call, params, _ADD)
     return (yield from post_node(call, row, out, graph, nodes, values))
 

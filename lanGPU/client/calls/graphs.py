@@ -116,7 +116,7 @@ def kernel_node_get_params(call: Call, node: int, params: int) -> Steps:
         call.state.publish_function(Function(function, 0, "", pairs, packed))
     address = 0
     if pairs:
-        address = yield from _node_room(call, node, 8 * count + packed)
+        address = yield from node_room(call, node, 8 * count + packed)
         pointers = [address + 8 * count + offset for offset, _ in pairs]
         yield WriteMemory(address, struct.pack(f"<{count}Q", *pointers) + values[:packed])
     layout.put(data, "kernelParams", address)
@@ -125,7 +125,8 @@ def kernel_node_get_params(call: Call, node: int, params: int) -> Steps:
     return CUDA_SUCCESS
 
 
-def _node_room(call: Call, node: int, size: int) -> Part[int]:
+def node_room(call: Call, node: int, size: int) -> Part[int]:
+    """`size` bytes of the program's memory that belong to a node."""
     rooms = call.state.node_rooms
     address, have = rooms.get(node, (0, 0))
     if have < size:

@@ -13,8 +13,10 @@ from lanGPU.driverapi.structs import (
 )
 from lanGPU.emulator.driver.cabi import get_bytes, get_u64, need
 from lanGPU.emulator.driver.graph_exec import replace_action, replace_child
+from lanGPU.emulator.driver.graph_memory import refuse_memory
 from lanGPU.emulator.driver.graph_nodes import read_copy, read_fill, read_host_function, read_launch
 from lanGPU.emulator.driver.graphs import add_node, check_edges, graph_of, node_of
+from lanGPU.emulator.driver.memory_nodes import graph_add_mem_alloc_node, graph_add_mem_free_node
 from lanGPU.emulator.driver.nodes import TYPE, RecordEvent, SubGraph, WaitEvent
 from lanGPU.emulator.driver.objects import Context, Event
 from lanGPU.emulator.driver.registry import in_context
@@ -75,9 +77,17 @@ def graph_add_node(d: Driver, context: Context, out: int, graph: int, dependenci
     need(out)
     kind = _kind(params)
     if kind == "GRAPH":
-        copy, _ = graph_of(d, _child(params + _UNION)).clone()
+        child = graph_of(d, _child(params + _UNION))
+        refuse_memory(child, "cuGraphAddNode")
+        copy, _ = child.clone()
         copy.handle = d.handles.add(copy)
         add_node(d, out, graph, dependencies, count, kind, SubGraph(copy))
+        return
+    if kind == "MEM_ALLOC":
+        graph_add_mem_alloc_node(d, context, out, graph, dependencies, count, params + _UNION)
+        return
+    if kind == "MEM_FREE":
+        graph_add_mem_free_node(d, out, graph, dependencies, count, get_u64(params + _UNION))
         return
     action, data = _action(d, context, params, kind)
     add_node(d, out, graph, dependencies, count, kind, action, data)

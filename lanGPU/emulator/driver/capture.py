@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import get_u32, need, put_u32, put_u64
+from lanGPU.emulator.driver.graph_memory import leave
 from lanGPU.emulator.driver.graphs import check_edges, graph_of, publish, read_nodes
 from lanGPU.emulator.driver.nodes import TYPE, Graph, Node, RecordEvent, SubGraph, WaitEvent
 from lanGPU.emulator.driver.objects import STREAM_LEGACY, Context, Event, Stream
@@ -81,6 +82,10 @@ class Capture:
             self.invalidate()
             raise CuError(STREAM_CAPTURE_UNSUPPORTED, f"{operation.label} cannot be captured")
         self._append(stream, kind, operation)
+
+    def add_memory(self, stream: Stream, kind: str, action: object) -> None:
+        """Adds a stream-ordered allocation or free."""
+        self._append(stream, kind, action)
 
     def add_child(self, stream: Stream, graph: Graph) -> None:
         """Adds the launch of a graph."""
@@ -173,10 +178,10 @@ def stream_end_capture(d: Driver, context: Context, handle: int, graph: int) -> 
         raise CuError(STREAM_CAPTURE_WRONG_THREAD)
     capture.end()
     put_u64(graph, 0)
-    if not capture.valid:
-        raise CuError(STREAM_CAPTURE_INVALIDATED)
-    if capture.unjoined():
-        raise CuError(STREAM_CAPTURE_UNJOINED)
+    if not capture.valid or capture.unjoined():
+        if not capture.graph.handle:
+            leave(d, capture.graph)
+        raise CuError(STREAM_CAPTURE_UNJOINED if capture.valid else STREAM_CAPTURE_INVALIDATED)
     if not capture.graph.handle:
         capture.graph.handle = d.handles.add(capture.graph)
     put_u64(graph, capture.graph.handle)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.attributes import pci_bus
 from lanGPU.emulator.config import COMPUTE_CAPABILITY, DEVICE_NAME
-from lanGPU.emulator.driver.cabi import get_cstring, get_u64, need, put_bytes, put_cstring, put_i32, put_u64
+from lanGPU.emulator.driver.cabi import get_cstring, need, put_bytes, put_cstring, put_i32, put_u64
 from lanGPU.emulator.driver.objects import Pool
 from lanGPU.emulator.driver.registry import initialized
 from lanGPU.emulator.results import INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, CuError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _BUS_ID: Final = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?", re.IGNORECASE)
 _P2P: Final = ENUMS["CUdevice_P2PAttribute"]
 _ATTRIBUTE: Final = ENUMS["CUdevice_attribute"]
-_GRAPH_MEMORY_ATTRIBUTES: Final = range(4)
 _MAX_TEXTURE_1D: Final = 0
 
 
@@ -155,25 +154,3 @@ def device_set_mem_pool(d: Driver, dev: int, pool: int) -> None:
     if found.device is not device:
         raise CuError(INVALID_DEVICE)
     device.pool = found
-
-
-@initialized("cuDeviceGetGraphMemAttribute")
-def device_get_graph_mem_attribute(d: Driver, dev: int, attribute: int, value: int) -> None:
-    """All 0: graphs of this driver own no memory."""
-    d.device(dev)
-    if attribute not in _GRAPH_MEMORY_ATTRIBUTES:
-        raise CuError(INVALID_VALUE)
-    put_u64(value, 0)
-
-
-@initialized("cuDeviceSetGraphMemAttribute")
-def device_set_graph_mem_attribute(d: Driver, dev: int, attribute: int, value: int) -> None:
-    """High-water marks (1 and 3) may be reset, and are 0 already."""
-    d.device(dev)
-    if attribute not in (1, 3) or get_u64(value) != 0:
-        raise CuError(INVALID_VALUE)
-
-
-@initialized("cuDeviceGraphMemTrim")
-def device_graph_mem_trim(d: Driver, dev: int) -> None:
-    d.device(dev)

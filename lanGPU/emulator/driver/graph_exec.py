@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.structs import GRAPH_EXEC_UPDATE_RESULT_INFO, GRAPH_INSTANTIATE_PARAMS, KERNEL_NODE_PARAMS_V1, KERNEL_NODE_PARAMS_V2
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u32, put_u64
+from lanGPU.emulator.driver.graph_memory import begin_launch, memory_nodes, reclaim, refuse_memory
 from lanGPU.emulator.driver.graph_nodes import read_copy, read_fill, read_host_function, read_launch
 from lanGPU.emulator.driver.graphs import forget, graph_of, node_of, publish
-from lanGPU.emulator.driver.nodes import TYPE, Graph, GraphExec, Node, RecordEvent, SubGraph, WaitEvent, start
+from lanGPU.emulator.driver.nodes import TYPE, AllocateMemory, FreeMemory, Graph, GraphExec, Node, RecordEvent, SubGraph, WaitEvent, start
 from lanGPU.emulator.driver.objects import Context, Event, Recording
 from lanGPU.emulator.driver.operations import Launch
 from lanGPU.emulator.driver.registry import in_context, initialized
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FLAG: Final = ENUMS["CUgraphInstantiate_flags"]
 _FLAGS_MASK: Final = 0xF
+_AUTO_FREE: Final = _FLAG["CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH"]
 _DEVICE_LAUNCH: Final = _FLAG["CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH"]
 _UPDATE: Final = {name.removeprefix("CU_GRAPH_EXEC_UPDATE_"): value for name, value in ENUMS["CUgraphExecUpdateResult"].items()}
 _UPDATE_FAILURE: Final = result("GRAPH_EXEC_UPDATE_FAILURE")
@@ -32,8 +34,15 @@ def _instantiate(d: Driver, context: Context, out: int, graph: int, flags: int) 
         raise CuError(INVALID_VALUE)
     if flags & _DEVICE_LAUNCH:
         raise CuError(NOT_SUPPORTED, "launching graphs from kernels is not supported by the emulated driver")
-    clone, pairs = graph_of(d, graph).clone()
-    created = GraphExec(context, clone, pairs, flags)
+    source = graph_of(d, graph)
+    held = [node.action.memory for node in memory_nodes(source) if isinstance(node.action, AllocateMemory)]
+    if held and source.executables:  # driver API, cuGraphAddMemAllocNode
+        raise CuError(NOT_SUPPORTED, "a graph with memory nodes has one executable at a time")
+    clone, pairs = source.clone()
+    created = GraphExec(context, clone, pairs, flags, source=source)
+    source.executables += 1
+    for memory in held:
+        memory.holders += 1
     created.handle = d.handles.add(created)
     put_u64(out, created.handle)
 
@@ -67,7 +76,10 @@ def _exec(d: Driver, handle: int) -> GraphExec:
 
 @initialized("cuGraphExecDestroy")
 def graph_exec_destroy(d: Driver, graph_exec: int) -> None:
-    forget(d, _exec(d, graph_exec).graph)
+    found = _exec(d, graph_exec)
+    forget(d, found.graph)
+    if found.source is not None:
+        found.source.executables -= 1
     d.handles.remove(graph_exec)
 
 
@@ -92,12 +104,16 @@ def graph_upload(d: Driver, context: Context, graph_exec: int, stream: int) -> N
 def graph_launch(d: Driver, context: Context, graph_exec: int, stream: int) -> None:
     found, where = _exec(d, graph_exec), d.stream(context, stream)
     if where.capture is not None:
+        refuse_memory(found.graph, "cuGraphLaunch in a stream that captures")
         where.capture.add_child(where, found.graph)
         return
+    freed = begin_launch(d, found.graph, auto_free=bool(found.flags & _AUTO_FREE)) if memory_nodes(found.graph) else []
     run, recordings = start(found)
     d.submit(where, run)
     for event, recording in recordings:
         _publish_recording(event, recording, where.last)
+    for memory in freed:
+        reclaim(d, memory)
 
 
 def _publish_recording(event: Event, recording: Recording, number: int) -> None:
@@ -205,6 +221,8 @@ def _difference(old: Graph, new: Graph) -> tuple[str, Node | None] | None:
             nested = _difference(was.action.graph, now.action.graph)
             if nested is not None:
                 return nested
+        if isinstance(was.action, AllocateMemory | FreeMemory) and was.action != now.action:
+            return "ERROR_PARAMETERS_CHANGED", now
         if isinstance(was.action, Launch) and isinstance(now.action, Launch) and was.action.context is not now.action.context:
             return "ERROR_FUNCTION_CHANGED", now
     return None

@@ -10,6 +10,7 @@ from lanGPU.driverapi.enums import ENUMS
 from lanGPU.driverapi.structs import KERNEL_NODE_PARAMS_V1, KERNEL_NODE_PARAMS_V2, MEMCPY3D, MEMSET_NODE_PARAMS, StructLayout
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_u64
 from lanGPU.emulator.driver.copies import check_fill
+from lanGPU.emulator.driver.graph_memory import refuse_memory
 from lanGPU.emulator.driver.graphs import add_node, graph_of, node_of
 from lanGPU.emulator.driver.launches import check_cooperative, make_launch
 from lanGPU.emulator.driver.modules import resolve_function
@@ -263,6 +264,7 @@ def graph_add_empty_node(d: Driver, out: int, graph: int, dependencies: int, cou
 @initialized("cuGraphAddChildGraphNode")
 def graph_add_child_graph_node(d: Driver, out: int, graph: int, dependencies: int, count: int, child: int) -> None:
     """The child is copied: what happens to it later does not matter."""
+    refuse_memory(graph_of(d, child), "cuGraphAddChildGraphNode")
     copy, _ = graph_of(d, child).clone()
     copy.handle = d.handles.add(copy)
     add_node(d, out, graph, dependencies, count, "GRAPH", SubGraph(copy))

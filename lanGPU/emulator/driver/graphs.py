@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lanGPU.emulator.driver.cabi import get_bytes, get_u64, need, put_bytes, put_u32, put_u64
+from lanGPU.emulator.driver.graph_memory import leave, memory_nodes, refuse_memory
 from lanGPU.emulator.driver.nodes import TYPE, Graph, Node, SubGraph, release
 from lanGPU.emulator.driver.registry import initialized
 from lanGPU.emulator.results import INVALID_VALUE, NOT_SUPPORTED, CuError
@@ -56,7 +57,8 @@ def add_node(d: Driver, out: int, graph: int, dependencies: int, count: int, kin
 
 
 def forget(d: Driver, graph: Graph) -> None:
-    """Takes the graph's handles away, nested graphs' too."""
+    """Takes the graph's handles and its memory away, nested graphs' too."""
+    leave(d, graph)
     for node in graph.nodes:
         if node.handle:
             d.handles.remove(node.handle)
@@ -99,7 +101,9 @@ def graph_create(d: Driver, graph: int, flags: int) -> None:
 @initialized("cuGraphClone")
 def graph_clone(d: Driver, clone: int, original: int) -> None:
     need(clone)
-    copy, _ = graph_of(d, original).clone()
+    found = graph_of(d, original)
+    refuse_memory(found, "cuGraphClone")
+    copy, _ = found.clone()
     copy.handle = d.handles.add(copy)
     put_u64(clone, copy.handle)
 
@@ -180,6 +184,8 @@ def graph_add_dependencies_v2(d: Driver, graph: int, source: int, target: int, d
 @initialized("cuGraphRemoveDependencies")
 def graph_remove_dependencies(d: Driver, graph: int, source: int, target: int, count: int) -> None:
     pairs = _pairs(d, graph, source, target, count)
+    if memory_nodes(graph_of(d, graph)):  # driver API, cuGraphAddMemAllocNode
+        raise CuError(NOT_SUPPORTED, "edges of a graph with memory nodes cannot be deleted")
     if any(before not in after.dependencies for before, after in pairs):
         raise CuError(INVALID_VALUE)
     for before, after in pairs:
@@ -245,6 +251,8 @@ def graph_node_find_in_clone(d: Driver, out: int, original: int, clone: int) -> 
 @initialized("cuGraphDestroyNode")
 def graph_destroy_node(d: Driver, node: int) -> None:
     found = node_of(d, node)
+    if memory_nodes(found.graph):  # driver API, cuGraphAddMemAllocNode
+        raise CuError(NOT_SUPPORTED, "nodes of a graph with memory nodes cannot be deleted")
     found.graph.remove(found)
     if isinstance(found.action, SubGraph):
         forget(d, found.action.graph)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import get_u32, get_u64, need, put_bytes, put_i32, put_u32, put_u64
+from lanGPU.emulator.driver.graph_memory import check_free, make_memory, reclaim
+from lanGPU.emulator.driver.graph_memory import free as free_graph_memory
 from lanGPU.emulator.driver.objects import Context, Pool
 from lanGPU.emulator.driver.operations import Free
 from lanGPU.emulator.driver.registry import in_context, initialized
@@ -16,7 +18,6 @@ from lanGPU.emulator.results import (
     INVALID_VALUE,
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
-    STREAM_CAPTURE_UNSUPPORTED,
     CuError,
 )
 
@@ -76,6 +77,8 @@ def mem_free(d: Driver, context: Context, dptr: int) -> None:
     if not dptr:
         return
     d.queue.drain()
+    if free_graph_memory(d, dptr):
+        return
     allocation = d.memory.allocations.get(dptr)
     if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL, Kind.MANAGED) or allocation.variable:
         raise CuError(INVALID_VALUE)
@@ -121,8 +124,17 @@ class PoolFree(Free):
 
 def _allocate_async(d: Driver, context: Context, dptr: int, size: int, pool: Pool, stream: int) -> None:
     need(dptr)
-    if d.stream(context, stream).capture is not None:
-        raise CuError(STREAM_CAPTURE_UNSUPPORTED, "memory allocation nodes are not supported by the emulated driver")
+    where = d.stream(context, stream)
+    if where.capture is not None:
+        action = make_memory(d, pool.device.ordinal, size, context)
+        try:
+            where.capture.add_memory(where, "MEM_ALLOC", action)
+        except CuError:
+            action.memory.holders = 0
+            reclaim(d, action.memory)
+            raise
+        put_u64(dptr, action.memory.allocation.address)
+        return
     if not size:
         raise CuError(INVALID_VALUE)
     _charge(d, pool, size)
@@ -149,11 +161,14 @@ def mem_free_async(d: Driver, context: Context, dptr: int, stream: int) -> None:
     if not dptr:
         return
     where = d.stream(context, stream)
+    if where.capture is not None:
+        where.capture.add_memory(where, "MEM_FREE", check_free(d, where.capture.graph, dptr))
+        return
+    if free_graph_memory(d, dptr):
+        return
     allocation = d.memory.allocations.get(dptr)
     if allocation is None or allocation.kind not in (Kind.DEVICE, Kind.POOL) or allocation.flags & _FREED:
         raise CuError(INVALID_VALUE)
-    if where.capture is not None:
-        raise CuError(STREAM_CAPTURE_UNSUPPORTED, "memory free nodes are not supported by the emulated driver")
     allocation.flags |= _FREED
     d.submit(where, PoolFree(allocation, d.memory))
 

@@ -15,6 +15,7 @@ from lanGPU.emulator.results import INVALID_VALUE, CuError
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.objects import Context
     from lanGPU.emulator.driver.state import Driver
+    from lanGPU.emulator.memory import Allocation
     from lanGPU.emulator.queue import Operation
 
 TYPE: Final = {name.removeprefix("CU_GRAPH_NODE_TYPE_"): value for name, value in ENUMS["CUgraphNodeType"].items()}
@@ -34,6 +35,30 @@ class WaitEvent:
     """What an event wait node does: nothing, as the one queue keeps the order already."""
 
     event: Event
+
+
+@dataclass(slots=True, eq=False)
+class GraphMemory:
+    """Memory of an allocation node. `live`: allocated by a launch and not freed since."""
+
+    allocation: Allocation
+    live: bool = False
+    holders: int = 1
+    """Graphs and executables that may allocate it."""
+
+
+@dataclass(slots=True)
+class AllocateMemory:
+    """What an allocation node does: a launch of its graph begins with it."""
+
+    memory: GraphMemory
+
+
+@dataclass(slots=True)
+class FreeMemory:
+    """What a free node does, when its graph is launched."""
+
+    address: int
 
 
 @dataclass(slots=True)
@@ -80,6 +105,8 @@ class Graph:
     nodes: dict[Node, None] = field(default_factory=dict)
     id: int = field(default_factory=lambda: next(_graph_ids))
     next_local_id: int = 0
+    executables: int = 0
+    """How many were made from it and live; with memory nodes there may be one."""
     user_objects: dict[UserObject, int] = field(default_factory=dict)
 
     def add(self, kind: int, action: object, dependencies: list[Node], parameters: bytes = b"") -> Node:
@@ -162,6 +189,8 @@ class GraphExec:
     flags: int
     handle: int = 0
     id: int = field(default_factory=lambda: next(_exec_ids))
+    source: Graph | None = None
+    """What it was made from."""
     disabled: set[Node] = field(default_factory=set)
     _steps: list[object] | None = None
 
@@ -189,7 +218,7 @@ def _flatten(graph: Graph, disabled: set[Node]) -> Iterator[object]:
             continue
         if isinstance(node.action, SubGraph):
             yield from _flatten(node.action.graph, set())
-        elif node.action is not None and not isinstance(node.action, WaitEvent):
+        elif node.action is not None and not isinstance(node.action, WaitEvent | AllocateMemory | FreeMemory):
             yield node.action
 
 

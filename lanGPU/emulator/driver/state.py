@@ -28,6 +28,8 @@ from lanGPU.emulator.results import (
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.capture import Capture
+    from lanGPU.emulator.driver.graph_memory import Highs
+    from lanGPU.emulator.driver.nodes import GraphMemory
     from lanGPU.emulator.kernel_output import KernelOutput
 
 _PRUNE_STACKS_AT: Final = 512
@@ -46,6 +48,10 @@ class Driver:
         self.lock = RLock()
         self.ids = count(1)
         self.captures: set[Capture] = set()
+        self.graph_memory: dict[int, GraphMemory] = {}
+        """By address: memory of allocation nodes."""
+        self.graph_memory_highs: dict[int, Highs] = {}
+        """By device ordinal."""
         self.capture_modes: dict[int, int] = {}
         """Thread -> CUstreamCaptureMode set by cuThreadExchangeStreamCaptureMode."""
         self.stacks: dict[int, list[Context]] = {}

@@ -13,6 +13,8 @@ from lanGPU.server.calls.arrays import names_in_force, offers
 from lanGPU.server.issuer import Answer, Issuer, server_call
 from lanGPU.wire.records import NULL_WORD
 
+_MAX_DEVICES: Final = 1024
+"""More access descriptors than any machine has devices are a broken answer."""
 _HOST_MEMORY: Final = 1
 """CU_MEMORYTYPE_HOST"""
 
@@ -158,6 +160,40 @@ def _from_extra(call: Call, extra: int, size: int) -> bytes:
     if CU_LAUNCH_PARAM_BUFFER_POINTER not in pairs:
         raise call.failed(CUDA_ERROR_NOT_SUPPORTED, "the driver shows no parameters of the node")
     return ctypes.string_at(pairs[CU_LAUNCH_PARAM_BUFFER_POINTER], size)
+
+
+@server_call("cuGraphAddMemAllocNode")
+def mem_alloc_node(issuer: Issuer, call: Call) -> Answer:
+    """`nodeParams`: the struct with accessDescs 0, then the descriptors. Output: u64 the address."""
+    layout, entry = structs.MEM_ALLOC_NODE_PARAMS, structs.MEM_ACCESS_DESC.size
+    blob = call.blob("nodeParams")
+    data, descriptors = bytearray(blob[: layout.size]), bytearray(blob[layout.size :])
+    if len(data) < layout.size or layout.get(data, "accessDescCount") * entry != len(descriptors):
+        raise call.failed(CUDA_ERROR_INVALID_VALUE, f"{len(blob)} bytes of node parameters")
+    layout.put(data, "win32SecurityAttributes", 0)
+    layout.put(data, "accessDescs", address_of(descriptors) if descriptors else 0)
+    call.replace("nodeParams", data)
+    translate_nodes(issuer, call, "dependencies")
+    result, outputs = issuer.carry_out(call)
+    if result != CUDA_SUCCESS:
+        return result, b""
+    return result, layout.get(memoryview(outputs), "dptr").to_bytes(8, "little")
+
+
+@server_call("cuGraphMemAllocNodeGetParams")
+def mem_alloc_node_get_params(issuer: Issuer, call: Call) -> Answer:
+    """Outputs: the struct with accessDescs 0, then the descriptors."""
+    layout = structs.MEM_ALLOC_NODE_PARAMS
+    data = bytearray(layout.size)
+    issuer.executor.ensure_thread(call.thread)
+    result = issuer.driver.call(call.symbol, call.handle(issuer.executor, "hNode"), address_of(data))
+    if result != CUDA_SUCCESS:
+        return result, b""
+    count, entries = layout.get(data, "accessDescCount"), layout.get(data, "accessDescs")
+    if count > _MAX_DEVICES or (count and not entries):
+        raise call.failed(CUDA_ERROR_NOT_SUPPORTED, f"the driver shows {count} access descriptors")
+    layout.put(data, "accessDescs", 0)
+    return result, bytes(data) + (ctypes.string_at(entries, count * structs.MEM_ACCESS_DESC.size) if count else b"")
 
 
 @server_call("cuGraphAddMemcpyNode", "cuGraphMemcpyNodeSetParams", "cuGraphExecMemcpyNodeSetParams")

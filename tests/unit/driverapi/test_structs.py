@@ -149,6 +149,7 @@ SIZES = {
     "CUDA_MEMSET_NODE_PARAMS_v2": 48,
     "CUgraphNodeParams": 256,
     "CUDA_MEMCPY_NODE_PARAMS": 216,
+    "CUDA_MEM_ALLOC_NODE_PARAMS_v2": 120,
     "CUDA_CHILD_GRAPH_NODE_PARAMS": 16,
     "CUlaunchConfig": 56,
     "CUlaunchAttribute": 72,
