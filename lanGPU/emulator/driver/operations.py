@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -246,6 +247,8 @@ class HostFunction:
 
     address: int
     user_data: int
+    before: Callable[[], None] | None = None
+    """Prints what kernels ahead of it wrote (CUDA C++ Programming Guide, "Formatted Output")."""
 
     @property
     def label(self) -> str:
@@ -253,6 +256,8 @@ class HostFunction:
 
     def run(self) -> None:
         """Calls it, without the interpreter's lock."""
+        if self.before is not None:
+            self.before()
         _HOST_FUNCTION(self.address)(self.user_data)
 
 

@@ -184,7 +184,7 @@ def stream_copy_attributes(d: Driver, context: Context, destination: int, source
 # --- operations in the stream ----------------------------------------------------------------------------------------------
 @in_context("cuLaunchHostFunc")
 def launch_host_func(d: Driver, context: Context, handle: int, function: int, user_data: int) -> None:
-    d.submit(d.stream(context, handle), HostFunction(need(function), user_data))
+    d.submit(d.stream(context, handle), HostFunction(need(function), user_data, d.print_output))
 
 
 def _write_value(d: Driver, context: Context, handle: int, address: int, value: int, flags: int, size: int) -> None:
