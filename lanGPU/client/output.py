@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import select
@@ -23,8 +24,9 @@ def borrow(pid: int, descriptor: int) -> int:
     what the program started with.
 
     Raises:
-        OSError: neither is there.
+        OSError: the program has closed it, or neither is there.
     """
+    closed = False
     if pid != os.getpid():
         with contextlib.suppress(OSError):
             process = os.pidfd_open(pid)
@@ -34,7 +36,11 @@ def borrow(pid: int, descriptor: int) -> int:
                 os.close(process)
             if found >= 0:
                 return int(found)
-            _log.debug("no access to descriptor %d of process %d: %s", descriptor, pid, os.strerror(ctypes.get_errno()))
+            code = ctypes.get_errno()
+            closed = code == errno.EBADF
+            _log.debug("no access to descriptor %d of process %d: %s", descriptor, pid, os.strerror(code))
+    if closed:
+        raise OSError(errno.EBADF, "the program closed it")
     return os.dup(descriptor)
 
 

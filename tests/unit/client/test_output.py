@@ -6,6 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from lanGPU.client.output import borrow, write_for
 
 
@@ -53,7 +55,7 @@ def test_waiting_for_a_reader_can_be_given_up() -> None:
     reading, writing = os.pipe()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=writing) as program:
         os.close(writing)
-        answers = iter([False] * 40)
+        answers = iter([False] * 17)  # a pipe takes 16 pieces, then there is one wait
         write_for(program.pid, 1, b"x" * (1 << 20), lambda: next(answers, True))
         assert program.stdin
         program.stdin.close()
@@ -76,3 +78,15 @@ def test_a_process_that_is_gone_leaves_the_agent_s_own_output() -> None:
     found = borrow(program.pid, 1)
     assert os.fstat(found).st_ino == os.fstat(1).st_ino
     os.close(found)
+
+
+def test_what_the_program_closed_is_not_written_elsewhere() -> None:
+    code = "import os, sys\nos.close(1)\nsys.stderr.write('ready\\n'); sys.stderr.flush()\nsys.stdin.readline()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stderr
+        assert program.stdin
+        program.stderr.readline()
+        with pytest.raises(OSError, match="closed"):
+            borrow(program.pid, 1)
+        write_for(program.pid, 1, b"nowhere", never)
+        program.stdin.close()
