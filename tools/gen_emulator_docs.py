@@ -72,7 +72,8 @@ Matrix instructions, for the whole warp; sums of halves and tf32 are made in dou
 | --- | --- | --- |
 {shapes}
 
-Not there: sparse products, 4-bit, 1-bit and 8-bit floating-point types, `mma.m8n8k4` of f16, wgmma and tcgen05.
+Not there: sparse products, 4-bit, 1-bit and 8-bit floating-point types, `mma.m8n8k4` of f16, wgmma and tcgen05; bulk and tensor copies
+(`cp.async.bulk`), transactions of an mbarrier; synchronisation inside device functions that are not inlined.
 """
 
 

@@ -4,6 +4,7 @@ from lanGPU.emulator.ptx import (
     context as c,
 )
 from lanGPU.emulator.ptx import (
+    ops_async,
     ops_control,
     ops_convert,
     ops_float,
@@ -20,7 +21,7 @@ from lanGPU.emulator.ptx.syntax import Body, Function, Instruction, Memory, PtxS
 from lanGPU.emulator.ptx.system import HEAP_FUNCTIONS, SYSTEM_FUNCTIONS, SystemFunction
 from lanGPU.errors import EmulatorUnsupportedError
 
-OPERATION_MODULES = (ops_control, ops_convert, ops_float, ops_integer, ops_matrix, ops_memory, ops_texture)
+OPERATION_MODULES = (ops_async, ops_control, ops_convert, ops_float, ops_integer, ops_matrix, ops_memory, ops_texture)
 """Imported for what they register."""
 
 _AXES = {"x": 0, "y": 4, "z": 8}
@@ -293,4 +294,6 @@ def _watches(instruction: Instruction) -> bool:
     word, *rest = instruction.parts
     if word == "atom":
         return "cas" in rest or "exch" in rest
+    if word == "mbarrier":
+        return "test_wait" in rest or "try_wait" in rest
     return word == "ld" and any(order in rest for order in ("volatile", "acquire", "relaxed", "mmio"))
