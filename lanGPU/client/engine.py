@@ -138,6 +138,7 @@ class Engine:
             effects.Syscall: self._syscall,
             effects.CallProgram: self._call_program,
             effects.ReadFile: self._read_file,
+            effects.WriteFile: self._write_file,
             effects.Connect: self._connect,
             effects.LogLine: self._log_line,
         }
@@ -396,12 +397,22 @@ class Engine:
 
         return self._ask_shim(run, command_call(effect.function, effect.args), resume)
 
+    def _write_file(self, run: Run, effect: effects.WriteFile) -> None:
+        """As `_read_file`."""
+        try:
+            with open(self._program_path(effect.path), "wb") as file:
+                file.write(effect.data)
+        except OSError as exc:
+            raise effects.CallError(effects.CUDA_ERROR_OPERATING_SYSTEM, f"{os.fsdecode(effect.path)}: {exc.strerror}") from exc
+
+    def _program_path(self, path: bytes) -> bytes:
+        where = b"root" if path.startswith(b"/") else b"cwd/"
+        return b"/proc/%d/%s%s" % (self.memory.pid, where, path)
+
     def _read_file(self, run: Run, effect: effects.ReadFile) -> bytes:
         """Through /proc, so that the program's root and working directory count."""
-        where = b"root" if effect.path.startswith(b"/") else b"cwd/"
-        path = b"/proc/%d/%s%s" % (self.memory.pid, where, effect.path)
         try:
-            with open(path, "rb") as file:
+            with open(self._program_path(effect.path), "rb") as file:
                 data = file.read(MAX_IMAGE_BYTES + 1)
         except OSError as exc:
             raise effects.FileError(f"{os.fsdecode(effect.path)}: {exc.strerror}") from exc

@@ -3,6 +3,7 @@
 import ctypes
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -556,3 +557,21 @@ def test_a_captured_allocation_becomes_nodes(cuda: Cuda, context: Any, counter: 
     assert cuda.get(counter, 1)[0] == 12
     cuda.cuGraphExecDestroy(executable)
     cuda.cuGraphDestroy(graph)
+
+
+def test_a_graph_is_printed_into_a_file(
+    cuda: Cuda, context: Any, counter: Any, bumps: Bumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, child = cuda.cuGraphCreate(0), cuda.cuGraphCreate(0)
+    first = cuda.cuGraphAddKernelNode(graph, [], 0, bumps.params(1))
+    cuda.cuGraphAddEmptyNode(child, [], 0)
+    cuda.cuGraphAddChildGraphNode(graph, [first], 1, child)
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / "absolute.dot", Path("relative.dot")):
+        cuda.cuGraphDebugDotPrint(graph, str(path).encode(), 0)
+        text = (tmp_path / path).read_text()
+        assert text.startswith("digraph")
+        assert text.count("->") == 1
+        assert "bump" in text
+    refused = cuda.fails("cuGraphDebugDotPrint", graph, str(tmp_path / "missing" / "graph.dot").encode(), 0)
+    assert refused in (cuda.CUresult.CUDA_ERROR_OPERATING_SYSTEM, cuda.CUresult.CUDA_ERROR_INVALID_VALUE)

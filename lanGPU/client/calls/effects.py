@@ -12,6 +12,7 @@ from lanGPU.errors import LanGPUError
 from lanGPU.wire.records import Value
 
 CUDA_ERROR_FILE_NOT_FOUND: Final = 301
+CUDA_ERROR_OPERATING_SYSTEM: Final = 304
 
 
 class CallError(LanGPUError):
@@ -121,6 +122,14 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Write a file as the program would (its working directory, its root), with the agent's rights. Raises CallError OPERATING_SYSTEM."""
+
+    path: bytes
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CallProgram:
     """Call `function(args…)` in the program, on the calling thread. Result: what it returned (u64)."""
 
@@ -143,7 +152,9 @@ class LogLine:
     """Not empty: lines with the same key are written only once a process."""
 
 
-Effect: TypeAlias = ReadMemory | ReadString | WriteMemory | Post | Request | Fetch | Syscall | ReadFile | CallProgram | Connect | LogLine
+Effect: TypeAlias = (
+    ReadMemory | ReadString | WriteMemory | Post | Request | Fetch | Syscall | ReadFile | WriteFile | CallProgram | Connect | LogLine
+)
 Steps: TypeAlias = Generator[Effect, Any, int]
 """A call in progress; its value is the CUresult."""
 _T = TypeVar("_T")

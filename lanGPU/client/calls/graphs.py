@@ -5,11 +5,11 @@ import struct
 from lanGPU.client.calls.arrays import Offer, ask
 from lanGPU.client.calls.copies import is_device
 from lanGPU.client.calls.devices import need_pointer, write_u64
-from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Steps, WriteMemory
+from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, ReadString, Request, Steps, WriteFile, WriteMemory
 from lanGPU.client.calls.launch import pack
 from lanGPU.client.calls.pitched import DEVICE, HOST, UNIFIED
 from lanGPU.client.calls.registry import client_call
-from lanGPU.client.calls.state import Call, Function
+from lanGPU.client.calls.state import Call, Function, u32
 from lanGPU.client.calls.strings import take_room
 from lanGPU.constants import (
     CUDA_ERROR_INVALID_VALUE,
@@ -147,6 +147,17 @@ def exec_kernel_node_set_params(call: Call, graph_exec: int, node: int, params: 
     """As cuGraphAddKernelNode."""
     data = yield from kernel_node(call, params, kernel_layout(call))
     return int((yield Post(call.row.name, (graph_exec, node, data), 0)))
+
+
+@client_call("cuGraphDebugDotPrint")
+def debug_dot_print(call: Call, graph: int, path: int, flags: int) -> Steps:
+    """The server's driver prints, the file is written here. Handles in it are the driver's."""
+    need_pointer(path)
+    name = yield ReadString(path)
+    reply = yield Request(call.row.name, (graph, b"\0", u32(flags)), 0)
+    if reply.result == CUDA_SUCCESS:
+        yield WriteFile(bytes(name), bytes(reply.outputs))
+    return int(reply.result)
 
 
 @client_call("cuGraphAddMemcpyNode")

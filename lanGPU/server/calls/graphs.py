@@ -2,16 +2,18 @@
 
 import ctypes
 import struct
+import tempfile
+from pathlib import Path
 from typing import Final
 
 from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, MAX_KERNEL_PARAMS_BYTES
 from lanGPU.driverapi import structs
 from lanGPU.driverapi.model import HandleType
 from lanGPU.driverapi.structs import StructLayout
-from lanGPU.server.call import CU_LAUNCH_PARAM_BUFFER_POINTER, Call, address_of, name_or_none, pack_extra, prepare
+from lanGPU.server.call import CU_LAUNCH_PARAM_BUFFER_POINTER, MAX_OUTPUT_BYTES, Call, address_of, name_or_none, pack_extra, prepare
 from lanGPU.server.calls.arrays import names_in_force, offers
 from lanGPU.server.issuer import Answer, Issuer, server_call
-from lanGPU.wire.records import NULL_WORD
+from lanGPU.wire.records import NULL_WORD, pad8
 
 _MAX_DEVICES: Final = 1024
 """More access descriptors than any machine has devices are a broken answer."""
@@ -194,6 +196,23 @@ def mem_alloc_node_get_params(issuer: Issuer, call: Call) -> Answer:
         raise call.failed(CUDA_ERROR_NOT_SUPPORTED, f"the driver shows {count} access descriptors")
     layout.put(data, "accessDescs", 0)
     return result, bytes(data) + (ctypes.string_at(entries, count * structs.MEM_ACCESS_DESC.size) if count else b"")
+
+
+@server_call("cuGraphDebugDotPrint")
+def debug_dot_print(issuer: Issuer, call: Call) -> Answer:
+    """`path` is not looked at. Output: the file that the driver wrote, padded with line ends."""
+    issuer.executor.ensure_thread(call.thread)
+    graph = call.handle(issuer.executor, "hGraph")
+    with tempfile.TemporaryDirectory(prefix="langpu-") as folder:
+        file = Path(folder) / "graph.dot"
+        name = bytearray(bytes(file) + b"\0")
+        result = issuer.driver.call(call.symbol, graph, address_of(name), call.word("flags"))
+        if result != CUDA_SUCCESS:
+            return result, b""
+        data = file.read_bytes()
+    if len(data) > MAX_OUTPUT_BYTES:
+        raise call.failed(CUDA_ERROR_NOT_SUPPORTED, f"a graph of {len(data)} bytes of text")
+    return result, data.ljust(pad8(len(data)), b"\n")
 
 
 @server_call("cuGraphAddMemcpyNode", "cuGraphMemcpyNodeSetParams", "cuGraphExecMemcpyNodeSetParams")
