@@ -31,6 +31,7 @@ and others need no change. `langpu smi` shows the most wanted of it on a termina
 - Structs are accepted in the versions that the table has; another version answers NVML_ERROR_ARGUMENT_VERSION_MISMATCH.
 - Nothing can be set, and nothing that is about the server's machine instead of its devices (affinity, units, events, MIG and vGPU
   management) is asked: such functions answer NVML_ERROR_NOT_SUPPORTED and are named in the log once.
+- After a lost connection every function answers NVML_ERROR_GPU_IS_LOST, without `langpu run` NVML_ERROR_DRIVER_NOT_LOADED.
 - NVIDIA's `nvidia-smi` also uses private tables of NVML (nvmlInternalGetExportTable), which are not offered: it does not work with
   this library.
 

@@ -42,6 +42,7 @@ from lanGPU.driverapi.exports import export_names
 from lanGPU.driverapi.images import MAX_IMAGE_BYTES
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.errors import LanGPUError
+from lanGPU.nvml.results import ERROR_GPU_IS_LOST as NVML_GPU_IS_LOST
 from lanGPU.nvml.results import ERROR_NOT_SUPPORTED as NVML_NOT_SUPPORTED
 from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.connection import Buffer
@@ -212,7 +213,7 @@ class Engine:
         return done
 
     def fail_all(self, result: int) -> None:
-        """End every call in progress with `result`: the server is lost."""
+        """End every call in progress with `result`, NVML's with its own word for it: the server is lost."""
         self._pending.clear()
         for run in list(self._runs.values()):
             here: Run | None = run
@@ -221,7 +222,7 @@ class Engine:
                     gen.close()
                 here = here.below
             run.below = None
-            self._finish(run, result)
+            self._finish(run, NVML_GPU_IS_LOST if run.call.row.name in nvml_rows() else result)
 
     @property
     def waiting(self) -> bool:

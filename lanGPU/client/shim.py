@@ -73,8 +73,10 @@ def _tables() -> tuple[bytes, bytes]:
 def module_ir(digest: bytes) -> str:
     """The whole shim as LLVM IR."""
     descriptors, symbols = _tables()
+    names = entry_names()
+    nvml = range(len(names) - len(nvml_rows()), len(names))
     asking = (attach.text(digest), ring.text(), commands.text(), slots.text(), encode.text())
-    answering = (questions.text(), dispatch.text(descriptors, symbols))
+    answering = (questions.text(), dispatch.text(descriptors, symbols, nvml, names.index("nvmlErrorString")))
     return f'target triple = "{x86_64.TRIPLE}"\n' + x86_64.IR + "".join(asking + answering)
 
 

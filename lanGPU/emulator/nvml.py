@@ -23,7 +23,7 @@ from lanGPU.emulator.attributes import pci_bus
 from lanGPU.emulator.config import COMPUTE_CAPABILITY, DEVICE_NAME, DRIVER_VERSION
 from lanGPU.emulator.driver.objects import Context
 from lanGPU.nvml import results
-from lanGPU.nvml.functions import FUNCTIONS
+from lanGPU.nvml.functions import FUNCTIONS, given_uuid
 
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
@@ -183,6 +183,15 @@ def handle_by_uuid(n: Nvml, text: str) -> tuple[Result, ...]:
         if text.lower() == f"gpu-{uuid.UUID(bytes=device.uuid)}":
             return (HANDLE + device.ordinal,)
     raise NvmlError(results.ERROR_NOT_FOUND)
+
+
+@_body("nvmlDeviceGetHandleByUUIDV")
+def handle_by_given_uuid(n: Nvml, given: bytes) -> tuple[Result, ...]:
+    """As text or as bytes."""
+    text = given_uuid(given)
+    if text is None:
+        raise NvmlError(results.ERROR_INVALID_ARGUMENT)
+    return given, *handle_by_uuid(n, text)
 
 
 @_body("nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2")

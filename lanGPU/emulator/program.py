@@ -9,7 +9,13 @@ from typing import Final
 from lanGPU.errors import LanGPUError
 
 LOG_LEVEL_VARIABLE: Final = "LANGPU_LOG_LEVEL"
-_NAMES: Final = ("cuda", "libcuda.so", "libcuda.so.1")
+_NAMES: Final = {
+    "cuda": "libcuda.so.1",
+    "libcuda.so": "libcuda.so.1",
+    "libcuda.so.1": "libcuda.so.1",
+    "nvidia-ml": "libnvidia-ml.so.1",
+    "libnvidia-ml.so.1": "libnvidia-ml.so.1",
+}
 
 
 def start() -> None:
@@ -36,10 +42,10 @@ def _log_to_stderr() -> None:
 
 
 def _help_find_library() -> None:
-    """Lets ctypes.util.find_library("cuda") answer even where neither ldconfig nor a compiler can: the library is loaded already."""
+    """Lets ctypes.util.find_library("cuda") answer even where neither ldconfig nor a compiler can: the libraries are loaded already."""
     original = ctypes.util.find_library
 
     def find_library(name: str) -> str | None:
-        return original(name) or ("libcuda.so.1" if name in _NAMES else None)
+        return original(name) or _NAMES.get(name)
 
     ctypes.util.find_library = find_library

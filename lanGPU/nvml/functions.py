@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
+from uuid import UUID
 
 
 class Kind(Enum):
@@ -120,6 +121,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "nvmlDeviceGetHandleByIndex": _local(_u32("index"), _out("device", 8)),
     "nvmlDeviceGetHandleByIndex_v2": _local(_u32("index"), _out("device", 8)),
     "nvmlDeviceGetHandleByUUID": _local(Param("uuid", Kind.STRING), _out("device", 8)),
+    "nvmlDeviceGetHandleByUUIDV": _local(Param("uuid", Kind.STRUCT, (52,)), _out("device", 8)),
     "nvmlDeviceGetHandleByPciBusId": _local(Param("pciBusId", Kind.STRING), _out("device", 8)),
     "nvmlDeviceGetHandleByPciBusId_v2": _local(Param("pciBusId", Kind.STRING), _out("device", 8)),
     "nvmlDeviceGetHandleBySerial": _local(Param("serial", Kind.STRING), _out("device", 8)),
@@ -195,6 +197,18 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "nvmlDeviceGetP2PStatus": _ask(Param("device2", Kind.DEVICE), _u32("p2pIndex"), _out("p2pStatus")),
 }
 """By exported name. What is not here answers ERROR_NOT_SUPPORTED and is named in the log once."""
+
+
+UUID_ASCII, UUID_BINARY = 1, 2
+_UUID_AT, _UUID_TEXT_BYTES, _UUID_BYTES = 8, 41, 16
+
+
+def given_uuid(data: bytes) -> str | None:
+    """The UUID in an nvmlUUID_t (version, type, text or bytes) as text that begins with GPU-; None: the type is unknown."""
+    kind = int.from_bytes(data[4:8], "little")
+    if kind == UUID_ASCII:
+        return data[_UUID_AT : _UUID_AT + _UUID_TEXT_BYTES].split(b"\0")[0].decode(errors="replace")
+    return f"GPU-{UUID(bytes=data[_UUID_AT : _UUID_AT + _UUID_BYTES])}" if kind == UUID_BINARY else None
 
 
 def output_sizes(function: Function, values: Sequence[Value]) -> list[int]:

@@ -11,7 +11,10 @@ ERROR_INSUFFICIENT_SIZE: Final = 7
 ERROR_DRIVER_NOT_LOADED: Final = 9
 ERROR_LIBRARY_NOT_FOUND: Final = 12
 ERROR_FUNCTION_NOT_FOUND: Final = 13
+ERROR_GPU_IS_LOST: Final = 15
 ERROR_ARGUMENT_VERSION_MISMATCH: Final = 25
+LAST_KNOWN: Final = ERROR_ARGUMENT_VERSION_MISMATCH
+"""The highest value but ERROR_UNKNOWN."""
 ERROR_UNKNOWN: Final = 999
 
 _TEXTS: Final = {
@@ -30,7 +33,7 @@ _TEXTS: Final = {
     ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
     ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
     14: "Corrupted infoROM",
-    15: "GPU is lost",
+    ERROR_GPU_IS_LOST: "GPU is lost",
     16: "GPU requires restart",
     17: "The operating system has blocked the request.",
     18: "RM has detected an NVML/RM version mismatch.",

@@ -18,15 +18,13 @@ from lanGPU.client.calls.effects import (
     ReadString,
     Request,
     Steps,
-    Syscall,
     WriteMemory,
 )
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call, u32
-from lanGPU.client.syscalls import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
-from lanGPU.errors import LanGPUError
+from lanGPU.errors import ConnectionLostError, LanGPUError
 from lanGPU.nvml import results
-from lanGPU.nvml.functions import FUNCTIONS, MAX_ENTRIES, MAX_TEXT_BYTES, Kind, Param, Value, output_sizes
+from lanGPU.nvml.functions import FUNCTIONS, MAX_ENTRIES, MAX_TEXT_BYTES, Kind, Param, Value, given_uuid, output_sizes
 from lanGPU.nvml.question import RESULT_BYTES, decode_answer, encode_question
 from lanGPU.nvml.rows import PARAMS, nvml_rows
 from lanGPU.wire.handshake import DeviceInfo
@@ -41,8 +39,6 @@ QUESTION = "langpuNvml"
 """The row that carries questions."""
 _HANDLE = 0x4C47_0001
 """nvmlDevice_t of device 0; the next ones follow. Small integers and addresses are no handles."""
-_MAP_32BIT = 0x40
-_PAGE_BYTES = 4096
 
 
 class NvmlError(LanGPUError):
@@ -67,6 +63,8 @@ def _nvml(*names: str, ready: bool = True) -> Callable[[Callable[..., Steps]], C
                 return (yield from function(call, *args))
             except NvmlError as error:
                 return error.result
+            except ConnectionLostError:
+                return results.ERROR_GPU_IS_LOST
             except LanGPUError as error:
                 yield LogLine("debug", f"{call.row.name}: {error}")
                 return results.ERROR_UNKNOWN
@@ -127,17 +125,9 @@ def shutdown(call: Call) -> Steps:
 
 @_nvml("nvmlErrorString", ready=False)
 def error_string(call: Call, result: int) -> Steps:
-    """The one function that returns an address: in the lowest 2 GiB, as a call's answer has 31 bits."""
-    text = results.text(u32(result)).encode() + b"\0"
-    address = call.state.nvml_strings.get(text)
-    if address is None:
-        flags = MAP_PRIVATE | MAP_ANONYMOUS | _MAP_32BIT
-        address = int((yield Syscall("mmap", (0, _PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0))))
-        if not 0 < address < 1 << 31:
-            return 0
-        yield WriteMemory(address, text, now=True)
-        call.state.nvml_strings[text] = address
-    return address
+    """Never comes here: the shim answers it (`lanGPU.client.shim_ir.dispatch`)."""
+    yield from ()
+    return 0
 
 
 @_nvml("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", ready=False)
@@ -171,7 +161,20 @@ def handle_by_index(call: Call, index: int, out: int) -> Steps:
 def handle_by_uuid(call: Call, text: int, out: int) -> Steps:
     """Unknown: NOT_FOUND."""
     _need(text, out)
-    wanted = (yield ReadString(text, MAX_UUID_BYTES)).decode(errors="replace").lower()
+    return (yield from _by_uuid(call, (yield ReadString(text, MAX_UUID_BYTES)).decode(errors="replace"), out))
+
+
+@_nvml("nvmlDeviceGetHandleByUUIDV")
+def handle_by_given_uuid(call: Call, given: int, out: int) -> Steps:
+    """As text or as bytes; another type: INVALID_ARGUMENT."""
+    _need(given, out)
+    (param,) = (param for param in FUNCTIONS[call.row.name].params if param.kind is Kind.STRUCT)
+    text = given_uuid((yield from _struct(param, given)))
+    return (yield from _by_uuid(call, text, out)) if text is not None else results.ERROR_INVALID_ARGUMENT
+
+
+def _by_uuid(call: Call, text: str, out: int) -> Part[int]:
+    wanted = text.lower()
     for number, device in enumerate(_devices(call)):
         if _uuid_text(device).lower() == wanted:
             yield write_u64(out, _HANDLE + number)
@@ -279,6 +282,14 @@ def _ask(name: str, values: Sequence[Value]) -> Part[tuple[int, list[bytes]]]:
     return decode_answer(bytes(reply.outputs), sizes)
 
 
+def _struct(param: Param, address: int) -> Part[bytes]:
+    """The struct at `address`, if its version is known."""
+    size = int.from_bytes((yield ReadMemory(address, 4)), "little") & 0xFF_FFFF
+    if size not in param.sizes:
+        raise NvmlError(results.ERROR_ARGUMENT_VERSION_MISMATCH)
+    return bytes((yield ReadMemory(address, size)))
+
+
 def _value(call: Call, param: Param, word: int, before: Value) -> Part[Value]:
     """What the question says of one argument; `before`: the value of the argument before it."""
     kind = param.kind
@@ -296,10 +307,7 @@ def _value(call: Call, param: Param, word: int, before: Value) -> Part[Value]:
         count = int.from_bytes((yield ReadMemory(word, 4)), "little")
         return min(count, MAX_ENTRIES)
     if kind is Kind.STRUCT:
-        size = int.from_bytes((yield ReadMemory(word, 4)), "little") & 0xFF_FFFF
-        if size not in param.sizes:
-            raise NvmlError(results.ERROR_ARGUMENT_VERSION_MISMATCH)
-        return bytes((yield ReadMemory(word, size)))
+        return (yield from _struct(param, word))
     if kind is Kind.FIELDS:
         count = before if isinstance(before, int) else 0
         if not 0 < count <= MAX_ENTRIES:

@@ -306,8 +306,6 @@ class SessionState:
         self.next_context_id = 1
         self.nvml_users = 0
         """nvmlInit calls that were not undone."""
-        self.nvml_strings: dict[bytes, int] = {}
-        """Where nvmlErrorString's texts lie, all below 2 GiB."""
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:

@@ -6,9 +6,11 @@ from lanGPU.client.shim_ir.encode import DOUBTFUL_LAUNCH, TOTAL_DOUBTFUL, TOTALS
 from lanGPU.client.shim_ir.questions import CAPTURE_BEGINS
 from lanGPU.client.shim_ir.slots import NO_SLOT
 from lanGPU.constants import (
+    CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_NOT_INITIALIZED,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_ERROR_SYSTEM_NOT_READY,
     CUDA_ERROR_UNKNOWN,
     CUDA_SUCCESS,
     MAX_ARGS,
@@ -17,17 +19,20 @@ from lanGPU.driverapi.descriptor import DESCRIPTOR_BYTES, FLAG_LOOKED_AT, FLAG_U
 from lanGPU.driverapi.model import ArgKind
 from lanGPU.native.irtext import Function
 from lanGPU.native.x86_64 import MAX_REGISTER_ARGS
+from lanGPU.nvml import results as nvml_results
 from lanGPU.wire.records import FLAG_REPLY
 
 NO_ROW = 0xFFFF
 
 
+def constant(name: str, data: bytes) -> str:
+    """Read-only bytes as a global of that name."""
+    text = "".join(f"\\{b:02X}" for b in data)
+    return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 16\n'
+
+
 def tables(descriptors: bytes, symbols: bytes) -> str:
     """Read-only data: descriptors, and for each exported symbol u16 index of its descriptor (NO_ROW: none), u16 record flags."""
-
-    def constant(name: str, data: bytes) -> str:
-        text = "".join(f"\\{b:02X}" for b in data)
-        return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 16\n'
 
     return (
         constant("descriptors", descriptors)
@@ -141,9 +146,9 @@ def ask_agent() -> str:
     return f.text()
 
 
-def dispatch() -> str:
-    """``dispatch(symbol index, registers, stack) -> i32``: every exported function's body."""
-    f = Function("i32 @dispatch(i32 %index, ptr %registers, ptr %stack)", "nounwind noinline")
+def route() -> str:
+    """``route(symbol index, registers, stack) -> i32``: every exported function's body."""
+    f = Function("internal i32 @route(i32 %index, ptr %registers, ptr %stack)", "nounwind noinline")
     page = f.var("ptr")
     f.set(page, f.op("load atomic ptr, ptr @private acquire, align 8"))
     ready = f.var("i1", "false")
@@ -234,6 +239,45 @@ def travel() -> str:
     return f.text()
 
 
-def text(descriptors: bytes, symbols: bytes) -> str:
+def dispatch(nvml: range, error_string: int) -> str:
+    """``dispatch(symbol index, registers, stack) -> i64``: what trampolines enter; `route`, but for what is NVML's own.
+
+    `nvml`: symbol indexes of NVML's functions, the last ones; `error_string`: that of nvmlErrorString, which returns an address and is
+    called when nothing else works any more. A CUresult of the shim's (no agent, no server) becomes NVML's word for it.
+    """
+    f = Function("i64 @dispatch(i32 %index, ptr %registers, ptr %stack)", "nounwind noinline")
+    with f.when(f.cmp("eq", "%index", error_string, "i32")):
+        code = f.load("i32", "%registers")
+        known = f.select(f.cmp("ult", code, _TEXTS - 1, "i32"), "i32", code, _TEXTS - 1)
+        text = f.at("@nvml_texts", f.mul(f.zext(known, "i32"), _TEXT_BYTES))
+        f.ret("i64", f.op(f"ptrtoint ptr {text} to i64"))
+    result = f.var("i32", f.call("i32", "route", "i32 %index", "ptr %registers", "ptr %stack"))
+    with f.when(f.cmp("uge", "%index", nvml.start, "i32")):
+        said = f.get(result)
+        foreign = f.both(f.cmp("ugt", said, nvml_results.LAST_KNOWN, "i32"), f.cmp("ne", said, nvml_results.ERROR_UNKNOWN, "i32"))
+        with f.when(foreign):
+            lost = f.either(
+                f.cmp("eq", said, CUDA_ERROR_CONTEXT_IS_DESTROYED, "i32"), f.cmp("eq", said, CUDA_ERROR_SYSTEM_NOT_READY, "i32")
+            )
+            f.set(result, f.select(lost, "i32", nvml_results.ERROR_GPU_IS_LOST, nvml_results.ERROR_DRIVER_NOT_LOADED))
+    f.ret("i64", f.zext(f.get(result), "i32"))
+    return f.text()
+
+
+_TEXTS = nvml_results.LAST_KNOWN + 2
+_TEXT_BYTES = 128
+"""Places of @nvml_texts: nvmlReturn_t from 0 to the last with a text, then that of all others."""
+
+
+def nvml_texts() -> str:
+    """Read-only data: NUL-terminated texts, _TEXT_BYTES each."""
+    texts = [nvml_results.text(code).encode() for code in (*range(_TEXTS - 1), nvml_results.ERROR_UNKNOWN)]
+    if max(map(len, texts)) >= _TEXT_BYTES:
+        raise ValueError("a text of NVML's is too long")
+    return constant("nvml_texts", b"".join(text.ljust(_TEXT_BYTES, b"\0") for text in texts))
+
+
+def text(descriptors: bytes, symbols: bytes, nvml: range, error_string: int) -> str:
     """This part's IR."""
-    return tables(descriptors, symbols) + carry() + ask_agent() + travel() + dispatch()
+    own = tables(descriptors, symbols) + nvml_texts()
+    return own + carry() + ask_agent() + travel() + route() + dispatch(nvml, error_string)

@@ -48,6 +48,19 @@ def main():
             p.nvmlDeviceGetHandleByUUID(p.nvmlDeviceGetUUID(handle)),
             p.nvmlDeviceGetHandleByPciBusId(p.nvmlDeviceGetPciInfo(handle).busId),
         )
+        text = p.nvmlDeviceGetUUID(handle)
+        for kind, value in ((1, text.encode()), (2, bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))):
+            given = p.c_nvmlUUID_t()
+            given.type = kind
+            ctypes.memmove(ctypes.byref(given, 8), value, len(value))
+            found = p.c_nvmlDevice_t()
+            by_uuid = p._nvmlGetFunctionPointer("nvmlDeviceGetHandleByUUIDV")
+            assert by_uuid(ctypes.byref(given), ctypes.byref(found)) == 0
+            assert p.nvmlDeviceGetIndex(found) == index
+            given.type = 3
+            assert by_uuid(ctypes.byref(given), ctypes.byref(found)) == p.NVML_ERROR_INVALID_ARGUMENT
+            given.version += 1
+            assert by_uuid(ctypes.byref(given), ctypes.byref(found)) == p.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
         one["same"] = [p.nvmlDeviceGetIndex(other) for other in same]
         rates = p.nvmlDeviceGetUtilizationRates(handle)
         assert 0 <= rates.gpu <= 100

@@ -4,7 +4,7 @@ import msgpack
 import pytest
 
 from lanGPU.errors import LocalProtocolError
-from lanGPU.nvml.functions import FUNCTIONS, MAX_ENTRIES, MAX_TEXT_BYTES, Kind, output_sizes
+from lanGPU.nvml.functions import FUNCTIONS, MAX_ENTRIES, MAX_TEXT_BYTES, Kind, given_uuid, output_sizes
 from lanGPU.nvml.names import NAMES
 from lanGPU.nvml.question import MAX_QUESTION_BYTES, answer_bytes, decode_answer, decode_question, encode_answer, encode_question
 
@@ -62,6 +62,14 @@ def test_questions_arrive_as_they_were_asked(name: str, values: list[object], si
 def test_corrupt_questions_are_refused(data: bytes) -> None:
     with pytest.raises(LocalProtocolError):
         decode_question(data)
+
+
+def test_uuids_in_structs() -> None:
+    text = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    head = (0x0100_0034).to_bytes(4, "little")
+    assert given_uuid(head + b"\1\0\0\0" + text.encode() + bytes(4)) == text
+    assert given_uuid(head + b"\2\0\0\0" + bytes(range(16)) + bytes(28)) == text
+    assert given_uuid(head + bytes(48)) is None
 
 
 def test_answers() -> None:
