@@ -20,7 +20,10 @@ def ask(issuer: Issuer, call: Call) -> Answer | None:
     Raises:
         LocalProtocolError: the question is corrupt.
     """
-    question = decode_question(bytes(call.blob("question")))
+    data = bytes(call.blob("question"))
+    if len(data) != call.word("questionBytes"):
+        raise LocalProtocolError(f"an NVML question of {len(data)} bytes")
+    question = decode_question(data)
     room = call.word("answerBytes")
     if RESULT_BYTES + sum(question.sizes) != room or call.word("answer") != room:
         raise LocalProtocolError(f"an NVML answer of {room} bytes to {question.name}")

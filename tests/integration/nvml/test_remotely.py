@@ -123,13 +123,16 @@ def test_a_server_that_dies_is_a_lost_gpu() -> None:
     assert (program.returncode, out) == (0, "15 15 b'GPU is lost' 15\n"), err
 
 
+POWER = encode_question("nvmlDeviceGetPowerUsage", (0, None))
+
+
 @pytest.mark.parametrize(
     "values",
     [
         (b"junk", 4, 8, 8),
-        (encode_question("nvmlDeviceGetPowerUsage", (0, None)), 0, 8, 8),
-        (encode_question("nvmlDeviceGetPowerUsage", (0, None)), 26, 1 << 20, 1 << 20),
-        (encode_question("nvmlDeviceGetPowerUsage", (0, None)), 26, None, 8),
+        (POWER, 0, 8, 8),
+        (POWER, len(POWER), 1 << 20, 1 << 20),
+        (POWER, len(POWER), None, 8),
         (None, 0, 8, 8),
     ],
 )
