@@ -31,7 +31,8 @@ the frameworks in `.venv-compat`, runs everything and writes this page; the pack
 The emulated device runs PTX, and a server with an NVIDIA GPU runs everything that its driver runs. So what a framework must be told here
 is only for the emulator:
 
-- **CuPy** compiles to machine code, unless CUPY_COMPILE_WITH_PTX=1.
+- **CuPy** compiles to machine code, unless CUPY_COMPILE_WITH_PTX=1. In its own process (`langpu emulate`) some scripts end with "Error in
+  sys.excepthook" on stderr, out of CuPy's destructors while the interpreter is torn down; results and exit code are right.
 - **numba-cuda** links to machine code where nvJitLink is installed (package nvidia-nvjitlink); without it, it hands its PTX to the driver.
 - **cuda.core**: `Program.compile("ptx")`, as in the script; "cubin" cannot run.
 - **PyTorch** has machine code only: its kernels answer CUDA_ERROR_NO_BINARY_FOR_GPU on the emulated device, and with `--trace` launches
