@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from lanGPU.client import layout as lay
-from lanGPU.client.calls import HANDLERS, effects, fallback, start
+from lanGPU.client.calls import HANDLERS, callbacks, effects, fallback, start
 from lanGPU.client.calls.registry import BEFORE_INIT
 from lanGPU.client.calls.shared import coherent
 from lanGPU.client.calls.state import Call, SessionState
@@ -26,6 +26,7 @@ from lanGPU.client.ring import (
     command_read_string,
     command_return,
     command_syscall,
+    command_thread,
     command_write,
 )
 from lanGPU.client.syscalls import NUMBERS
@@ -46,6 +47,7 @@ from lanGPU.nvml.results import ERROR_GPU_IS_LOST as NVML_GPU_IS_LOST
 from lanGPU.nvml.results import ERROR_NOT_SUPPORTED as NVML_NOT_SUPPORTED
 from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.connection import Buffer
+from lanGPU.wire.events import HostCallReceived
 from lanGPU.wire.handshake import Welcome
 from lanGPU.wire.records import RECORD_HEADER, REPLY_HEADER, Value, encode, pad8
 
@@ -75,6 +77,9 @@ class Shell(Protocol):
 
     def connect(self) -> Welcome:
         """Open the connection if it is not open."""
+
+    def send_host_done(self, call: int) -> None:
+        """Say that a function of the program returned. Raises ConnectionLostError."""
 
     def waited(self, replies: int) -> None:
         """A call waits for the server once more, for so many replies."""
@@ -120,6 +125,10 @@ class Engine:
         self.shell = shell
         self.inbox: deque[tuple[Run, Any]] = deque()
         """(call, what to resume it with or the exception to throw); appended by the receiver."""
+        self.host_calls: deque[HostCallReceived] = deque()
+        """What the program is to call, in order; appended by the receiver."""
+        self._callers: deque[Run] = deque()
+        """Threads of the shim's that wait for something to call."""
         self._runs: dict[int, Run] = {}
         self._pending: dict[int, Run | tuple[_Fetching, effects.Piece]] = {}
         """Key: thread << 32 | token."""
@@ -140,6 +149,9 @@ class Engine:
             effects.CallProgram: self._call_program,
             effects.ReadFile: self._read_file,
             effects.WriteFile: self._write_file,
+            effects.StartThread: self._start_thread,
+            effects.NextHostCall: self._next_host_call,
+            effects.HostDone: self._host_done,
             effects.Connect: self._connect,
             effects.LogLine: self._log_line,
         }
@@ -170,6 +182,11 @@ class Engine:
             return
         if request.api_id == lay.API_UNSUPPORTED:
             self._unsupported(request)
+            return
+        if request.api_id == lay.API_CALLBACKS:
+            call = Call(self.state, self.state.thread(slot), BY_NAME["cuLaunchHostFunc"], request.args)
+            self._runs[slot] = run = Run(slot, call, callbacks.serve(call))
+            self._advance(run, None)
             return
         self.calls += 1
         row = BY_ID.get(request.api_id) or _PRIVATE.get(request.api_id)
@@ -210,11 +227,23 @@ class Engine:
             done = True
             if self._runs.get(run.slot) is run:
                 self._advance(run, value)
+        while self.host_calls and self._callers:
+            run = self._callers.popleft()
+            done = True
+            if self._runs.get(run.slot) is run:
+                self._advance(run, self.host_calls.popleft())
         return done
+
+    @property
+    def ready(self) -> bool:
+        """`resume_ready` has something to do."""
+        return bool(self.inbox or (self.host_calls and self._callers))
 
     def fail_all(self, result: int) -> None:
         """End every call in progress with `result`, NVML's with its own word for it: the server is lost."""
         self._pending.clear()
+        self.host_calls.clear()
+        self._callers.clear()
         for run in list(self._runs.values()):
             here: Run | None = run
             while here is not None:
@@ -409,6 +438,22 @@ class Engine:
     def _program_path(self, path: bytes) -> bytes:
         where = b"root" if path.startswith(b"/") else b"cwd/"
         return b"/proc/%d/%s%s" % (self.memory.pid, where, path)
+
+    def _start_thread(self, run: Run, effect: effects.StartThread) -> Any:
+        def resume() -> int:
+            value: int = _U64.unpack_from(self.ring.slot_data(run.slot, 8))[0]
+            return value
+
+        return self._ask_shim(run, command_thread(), resume)
+
+    def _next_host_call(self, run: Run, effect: effects.NextHostCall) -> Any:
+        if self.host_calls:
+            return self.host_calls.popleft()
+        self._callers.append(run)
+        return _SUSPENDED
+
+    def _host_done(self, run: Run, effect: effects.HostDone) -> None:
+        self.shell.send_host_done(effect.call)
 
     def _read_file(self, run: Run, effect: effects.ReadFile) -> bytes:
         """Through /proc, so that the program's root and working directory count."""

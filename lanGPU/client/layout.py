@@ -11,7 +11,7 @@ from typing import Final
 
 from lanGPU.constants import MAX_HANDLES, MAX_THREADS
 
-SHIM_ABI: Final = 3
+SHIM_ABI: Final = 4
 """Raised with any change in this file or in the descriptor; the agent refuses a shim of another value."""
 PAGE: Final = 4096
 
@@ -100,6 +100,9 @@ API_CONTINUE: Final = 0xFFFF
 API_UNSUPPORTED: Final = 0xFFFE
 """Pseudo api_id: a function without a row was called; SLOT_ARGS[0] is its index in ``exports.export_names()``."""
 
+API_CALLBACKS: Final = 0xFFFD
+"""Pseudo api_id of the request that the shim's own thread makes: it calls functions of the program for the agent until the session ends."""
+
 REPLY_RECORD: Final = 0
 """SLOT_DATA holds a reply as in wire.records: the shim copies the outputs to where the arguments point."""
 REPLY_COMMANDS: Final = 1
@@ -118,6 +121,8 @@ CMD_SYSCALL: Final = 4
 """u64 number, u64[6] arguments: the raw result goes to SLOT_DATA as i64; then API_CONTINUE. Last command. (mmap for pinned memory)"""
 CMD_CALL: Final = 5
 """u64 function, u64[4] arguments: a call into the program (host callbacks); result to SLOT_DATA, then API_CONTINUE. Last command."""
+CMD_THREAD: Final = 6
+"""Make the thread that calls functions of the program (API_CALLBACKS); i64 0 or an errno to SLOT_DATA, then API_CONTINUE. Last."""
 
 # --- handles ---------------------------------------------------------------------------------------------------------
 GENERATIONS: Final = SLOTS + MAX_THREADS * SLOT_BYTES

@@ -19,7 +19,7 @@ from lanGPU.errors import (
 )
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import Buffer, Connection, Role
-from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, PURPOSE_SESSION, PURPOSE_STATUS, Hello, Welcome
+from lanGPU.wire.handshake import CAP_HOST_CALLS, CAP_KERNEL_OUTPUT, PURPOSE_SESSION, PURPOSE_STATUS, Hello, Welcome
 
 _SOCKET_BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Asked of the kernel for each direction: the bandwidth-delay product of 1 Gbit/s at 30 ms. The kernel may give less."""
@@ -150,7 +150,8 @@ def open_session(
     sock = _connect(host, port, connect_timeout_s)
     try:
         connection = Connection(Role.CLIENT)
-        hello = Hello(purpose=PURPOSE_SESSION, program=program, pid=pid, host=socket.gethostname(), caps=(CAP_KERNEL_OUTPUT,))
+        caps = (CAP_KERNEL_OUTPUT, CAP_HOST_CALLS)
+        hello = Hello(purpose=PURPOSE_SESSION, program=program, pid=pid, host=socket.gethostname(), caps=caps)
         event = _exchange(sock, connection, hello, handshake_timeout_s, where)
         if not isinstance(event, ev.WelcomeReceived):
             raise RemoteProtocolError(f"{where} answered a session's HELLO with {type(event).__name__}")

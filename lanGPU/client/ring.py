@@ -380,6 +380,11 @@ def command_syscall(number: int, args: Sequence[int]) -> bytes:
     return _COMMAND.pack(lay.CMD_SYSCALL, 8 + 8 * 7) + struct.pack("<7Q", *(w & 0xFFFF_FFFF_FFFF_FFFF for w in words))
 
 
+def command_thread() -> bytes:
+    """Make the thread that calls functions of the program; 0 or an errno goes to SLOT_DATA."""
+    return _COMMAND.pack(lay.CMD_THREAD, 8)
+
+
 def command_call(function: int, args: Sequence[int]) -> bytes:
     """A call into the program; its result goes to SLOT_DATA."""
     words = [function, *args, *[0] * (4 - len(args))]

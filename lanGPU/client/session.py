@@ -49,6 +49,8 @@ _SLEEP_S: Final = 1.0
 _GOODBYE_S: Final = 2.0
 """How long an ended process's session may take to say goodbye before its socket is closed."""
 _COPIED_BYTES: Final = 16 * 1024
+_MAX_HOST_CALLS: Final = 1 << 16
+"""Calls of functions of the program that wait; destructors may come many at a time."""
 _RECORDS_HEADER: Final = struct.Struct("<8sII")
 _RECORDS_PREFIX: Final = encode_header(FrameType.RECORDS, 0, 0)[:8]
 _FAST_REPLY: Final = struct.Struct("<8sIIIIiHH")
@@ -208,6 +210,12 @@ class Session:
         if total > INLINE_MAX_BYTES:
             self.stats.bulk_up_bytes += total
 
+    def send_host_done(self, call: int) -> None:
+        """Forwarder: a function of the program returned. Raises ConnectionLostError."""
+        assert self._link is not None
+        self._link.connection.send_host_done(call)
+        self._send(self._link.connection.data_to_send())
+
     def _send(self, buffers: list[Buffer]) -> None:
         if self._lost is not None or self._sock is None:
             raise ConnectionLostError(str(self._lost or "not connected"))
@@ -269,7 +277,7 @@ class Session:
 
     def _needs_python(self) -> bool:
         """Something waits that is neither a record nor a request."""
-        return bool(self._closing or self._pongs or self.engine.inbox or (self._lost is not None and not self._answered_loss))
+        return bool(self._closing or self._pongs or self.engine.ready or (self._lost is not None and not self._answered_loss))
 
     def _idle(self) -> bool:
         """There is nothing to do; asked after sleep was announced."""
@@ -277,7 +285,7 @@ class Session:
 
     def _work(self) -> None:
         """One round of everything there is to do."""
-        if self.engine.inbox:
+        if self.engine.ready:
             self.engine.resume_ready()
         if self._pongs:
             self._answer_pings()
@@ -455,6 +463,11 @@ class Session:
             write_for(self.pid, event.descriptor, event.data, lambda: self._closing or self._lost is not None)
         elif isinstance(event, ev.PingReceived):
             self._pongs.append(event.id)
+            self._wake()
+        elif isinstance(event, ev.HostCallReceived):
+            if len(self.engine.host_calls) >= _MAX_HOST_CALLS:
+                raise RemoteProtocolError(f"more than {_MAX_HOST_CALLS} host functions at a time")
+            self.engine.host_calls.append(event)
             self._wake()
         elif isinstance(event, ev.GoodbyeReceived):
             self._lose(ConnectionLostError(f"the server ended the session ({event.reason or 'no reason given'})"))

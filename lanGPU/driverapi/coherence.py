@@ -13,6 +13,7 @@ _AREAS: Final = range(0x0380, 0x0400)
 _LAUNCHES: Final = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch")
 _STREAM_MEMORY: Final = ("cuStreamWriteValue", "cuStreamWaitValue", "cuStreamBatchMemOp")
 _WAITS: Final = ("Synchronize", "Synchronize_v2", "Query", "ElapsedTime", "ElapsedTime_v2")
+_ENDS: Final = ("cuCtxDestroy_v2", "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2", "cuMemFreeHost", "cuModuleUnload")
 OWNED: Final = ("cuMemFree_v2", "cuMemFreeAsync", "cuMemGetAddressRange_v2")
 """Calls whose address may lie in memory that only the client knows as an allocation."""
 
@@ -33,6 +34,13 @@ def is_synchronizing(row: ApiFunction) -> bool:
         arg.kind in (ArgKind.BYTES_IN, ArgKind.BYTES_OUT) or arg.name in ("dst", "src") for arg in row.args
     )
     return host_side or row.name == "cuMemHostUnregister"
+
+
+def may_wait(row: ApiFunction) -> bool:
+    """The driver may wait inside the call for work that was given before, though that is not what the call is for."""
+    if row.name.endswith(_WAITS):
+        return False
+    return is_synchronizing(row) or row.name in OWNED or row.name in _ENDS
 
 
 def is_looked_at(row: ApiFunction) -> bool:

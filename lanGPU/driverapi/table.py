@@ -3,7 +3,8 @@
 `api_id` is permanent: append within an area, never renumber, never reuse. Areas begin at
 0x0080 init, 0x0100 device, 0x0140 context, 0x0200 module, 0x0240 library, 0x0280 function, 0x02C0 link, 0x0300 memory, 0x0340 host,
 0x0380 copy, 0x03C0 memset, 0x0400 vmm, 0x0440 pool, 0x0480 pointer, 0x0500 stream, 0x0540 capture, 0x0580 event, 0x0600 launch,
-0x0640 occupancy, 0x0700 graph, 0x0740 node, 0x0780 exec, 0x0900 array, 0x0940 texture, 0x0F00 questions that are no driver functions.
+0x0640 occupancy, 0x0700 graph, 0x0740 node, 0x0780 exec, 0x07C0 callback, 0x0900 array, 0x0940 texture,
+0x0F00 questions that are no driver functions.
 """
 
 from lanGPU.driverapi.model import ApiFunction, Arg, ArgKind, CallClass, Replay

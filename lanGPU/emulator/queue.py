@@ -19,6 +19,13 @@ MAX_PENDING: Final = 4096
 FINISH_S: Final = 1.0
 
 
+class Program:
+    """What the device knows of the program that it calls."""
+
+    called = False
+    """A function of the program is running; one device thread calls them, one at a time."""
+
+
 class Failing(Protocol):
     """A context as the queue sees it: it keeps the first sticky error."""
 
@@ -49,6 +56,7 @@ class DeviceQueue:
         self._items: SimpleQueue[tuple[int, Failing, Operation] | None] = SimpleQueue()
         self._submit_lock = Lock()
         self._execute_lock = Lock()
+        self._beside_lock = Lock()
         self._changed = Condition()
         self._waiting = 0
         self._thread: Thread | None = None
@@ -90,6 +98,13 @@ class DeviceQueue:
                     self._execute_lock.release()
                 return number
         return self.submit(context, operation)
+
+    def run_beside(self, context: Failing, operation: Operation) -> None:
+        """Carries `operation` out at once, beside the running one, which must not mind."""
+        with self._beside_lock:
+            running = self.running
+            self._execute(context, operation)
+            self.running = running
 
     def done(self, number: int) -> bool:
         """Whether operation `number` and all before it were carried out."""

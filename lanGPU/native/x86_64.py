@@ -20,6 +20,7 @@ SYSCALLS: Final = {
     "read": 0,
     "open": 2,
     "close": 3,
+    "rt_sigprocmask": 14,
     "mmap": 9,
     "munmap": 11,
     "sched_yield": 24,

@@ -214,7 +214,7 @@ def prepare(call: Call, handles: Handles) -> Prepared:
     out = Prepared(call)
     for i, arg in enumerate(call.row.args):
         word, kind = call.words[i], arg.kind
-        if kind in (ArgKind.SCALAR, ArgKind.SIZE, ArgKind.DPTR):
+        if kind in (ArgKind.SCALAR, ArgKind.SIZE, ArgKind.DPTR) or (kind is ArgKind.HOST_PTR and call.row.server):
             out.args.append(word)
         elif kind in (ArgKind.HANDLE, ArgKind.HANDLE_DESTROY):
             out.args.append(call.translate(handles, word, arg.handle))

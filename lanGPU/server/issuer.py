@@ -15,6 +15,7 @@ from lanGPU.driverapi import results
 from lanGPU.driverapi.model import ApiFunction, ArgKind, HandleType
 from lanGPU.errors import DriverError, LocalProtocolError, RemoteProtocolError
 from lanGPU.server.call import Call, decode, prepare
+from lanGPU.server.callbacks import HostCalls
 from lanGPU.server.driver import Driver
 from lanGPU.server.reference import Executor, Reason
 from lanGPU.server.waiters import Waiters
@@ -62,8 +63,11 @@ class Issuer:
         *,
         send: Callable[[list[Buffer]], None],
         log: Callable[[str, str], None],
+        host_calls: HostCalls | None = None,
     ) -> None:
         self.driver = driver
+        self.host_calls = host_calls
+        """How functions of the program are called; None: there is no client that could."""
         self.executor = executor
         self.lock = threading.Lock()
         self.contexts: dict[int, int] = {}
@@ -76,6 +80,7 @@ class Issuer:
         self._send_log = log
         self._printed: Callable[[], list[tuple[int, bytes]]] | None = None
         self._send_printed: Callable[[list[tuple[int, bytes]]], None] = lambda _: None
+        self._printed_lock = threading.Lock()
         self._waiters = Waiters()
         self._partial = bytearray()
         self._partial_size = 0
@@ -88,6 +93,13 @@ class Issuer:
     def print_from(self, printed: Callable[[], list[tuple[int, bytes]]], send: Callable[[list[tuple[int, bytes]]], None]) -> None:
         """From now on what `printed` gives, (descriptor, bytes) of the driver's own output, is sent by `send` ahead of replies."""
         self._printed, self._send_printed = printed, send
+
+    def flush_printed(self) -> None:
+        """Sends what the driver printed; from any thread."""
+        if self._printed is not None:
+            with self._printed_lock:
+                if printed := self._printed():
+                    self._send_printed(printed)
 
     # --- the stream ----------------------------------------------------------------------------------------------
     def feed(self, data: memoryview) -> None:
@@ -192,8 +204,7 @@ class Issuer:
 
         What the driver printed meanwhile goes first: a reply lets the program go on.
         """
-        if self._printed is not None and (printed := self._printed()):
-            self._send_printed(printed)
+        self.flush_printed()
         output = self.executor.take_output()
         if len(output):
             self._send([output])

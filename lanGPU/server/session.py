@@ -11,19 +11,23 @@ import select
 import socket
 import sys
 import threading
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final, Never
 
 from lanGPU.driverapi import table
 from lanGPU.errors import LanGPUError, RemoteProtocolError
 from lanGPU.server import kernel_output
+from lanGPU.server.callbacks import HostCalls
 from lanGPU.server.control import WorkerControl
 from lanGPU.server.driver import Driver
 from lanGPU.server.issuer import Issuer
 from lanGPU.server.reference import Executor
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import Buffer, Connection, Role
-from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, Hello, Refusal, Welcome
+from lanGPU.wire.handshake import CAP_HOST_CALLS, CAP_KERNEL_OUTPUT, Hello, Refusal, Welcome
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +36,39 @@ POLL_S: Final = 0.5
 GRACE_S: Final = 1.0
 """A client that is gone gives the issuing thread this long to notice and end by itself; then the process ends, whatever it does."""
 _IOV_MAX: Final = 1024
+_INBOX_BYTES: Final = 256 * 1024 * 1024
+"""Records that the reader keeps for the issuing thread; a client with more than that on its way may wait for its own host function."""
+
+
+class _Inbox:
+    """What the reader received and the issuing thread has not taken."""
+
+    def __init__(self) -> None:
+        self._items: deque[ev.Event | Exception] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def put(self, item: ev.Event | Exception, size: int = 0) -> None:
+        """Adds an item of that many bytes; waits while there are too many."""
+        with self._changed:
+            while self._bytes > _INBOX_BYTES:
+                self._changed.wait()
+            self._items.append(item)
+            self._bytes += size
+            self._changed.notify_all()
+
+    def take(self) -> ev.Event:
+        """The oldest item, when there is one; an exception is raised."""
+        with self._changed:
+            while not self._items:
+                self._changed.wait()
+            item = self._items.popleft()
+            if isinstance(item, ev.RecordsReceived):
+                self._bytes -= len(item.data)
+                self._changed.notify_all()
+        if isinstance(item, Exception):
+            raise item
+        return item
 
 
 def tune_socket(sock: socket.socket) -> None:
@@ -52,8 +89,16 @@ class Session:
         self._sock = sock
         self._control = control
         self._connection = Connection(Role.SERVER, hello=hello)
-        self._issuer = Issuer(driver, executor, table.BY_ID, send=self._send, log=self._send_log)
+        can_call = CAP_HOST_CALLS in hello.caps
+        self._host_calls = HostCalls(self._call_host, self._listen)
+        self._issuer = Issuer(
+            driver, executor, table.BY_ID, send=self._send, log=self._send_log, host_calls=self._host_calls if can_call else None
+        )
         self._wants_output = CAP_KERNEL_OUTPUT in hello.caps and kernel_output.supported()
+        self._inbox: _Inbox | None = None
+        """Not None: the reader receives, because the issuing thread may have to wait for the client while it is in the driver."""
+        self._send_lock = threading.Lock()
+        self._say_lock = threading.Lock()
         self._over = threading.Event()
         self.bytes_in = 0
         self.bytes_out = 0
@@ -87,6 +132,7 @@ class Session:
             reason = f"connection lost: {exc.strerror or exc}"
         finally:
             self._over.set()
+            self._host_calls.end()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._issuer.close()
@@ -96,24 +142,66 @@ class Session:
         return reason
 
     def _loop(self) -> str:
-        connection, issuer, sock = self._connection, self._issuer, self._sock
-        while True:
-            n = sock.recv_into(connection.get_buffer())
-            self.bytes_in += n
-            connection.buffer_received(n)
+        connection, issuer = self._connection, self._issuer
+        while self._inbox is None:
+            self._receive()
             with issuer.lock:
-                while (event := connection.next_event()) is not None:
-                    if isinstance(event, ev.RecordsReceived):
-                        issuer.feed(event.data)
-                    elif isinstance(event, ev.PingReceived):
-                        connection.send_pong(event.id)
-                        self._send(connection.data_to_send())
-                    elif isinstance(event, ev.GoodbyeReceived):
-                        connection.send_goodbye("bye")
-                        self._send(connection.data_to_send())
-                        return "the client said goodbye"
-                    elif isinstance(event, ev.ConnectionClosed):
-                        return "the client closed the connection"
+                while self._inbox is None and (event := connection.next_event()) is not None:
+                    if (reason := self._on_event(event)) is not None:
+                        return reason
+        while True:
+            event = self._inbox.take()
+            with issuer.lock:
+                if (reason := self._on_event(event)) is not None:
+                    return reason
+
+    def _receive(self) -> None:
+        n = self._sock.recv_into(self._connection.get_buffer())
+        self.bytes_in += n
+        self._connection.buffer_received(n)
+
+    def _on_event(self, event: ev.Event) -> str | None:
+        """Carries out what the client sent, under the issuer's lock; not None: how the session ended."""
+        connection = self._connection
+        if isinstance(event, ev.RecordsReceived):
+            self._issuer.feed(event.data)
+        elif isinstance(event, ev.PingReceived):
+            self._say(lambda: connection.send_pong(event.id))
+        elif isinstance(event, ev.GoodbyeReceived):
+            self._say(lambda: connection.send_goodbye("bye"))
+            return "the client said goodbye"
+        elif isinstance(event, ev.ConnectionClosed):
+            return "the client closed the connection"
+        return None
+
+    # --- functions of the program ------------------------------------------------------------------------------------
+    def _listen(self) -> None:
+        """The issuing thread, in the middle of a record: from now on a reader receives in its place."""
+        self._connection.leave_buffer()  # that record lies in the old one
+        self._inbox = _Inbox()
+        threading.Thread(target=self._read, args=(self._inbox,), name="reader", daemon=True).start()
+
+    def _read(self, inbox: _Inbox) -> None:
+        try:
+            while self._hand_over(inbox):
+                self._receive()
+        except (RemoteProtocolError, OSError) as exc:
+            inbox.put(exc)
+        self._host_calls.end()
+
+    def _hand_over(self, inbox: _Inbox) -> bool:
+        """What was received, to the issuing thread; False: nothing will come any more."""
+        while (event := self._connection.next_event()) is not None:
+            if isinstance(event, ev.HostDoneReceived):
+                self._host_calls.done(event.call)
+            elif isinstance(event, ev.RecordsReceived):
+                data = memoryview(bytearray(event.data))
+                inbox.put(ev.RecordsReceived(data), len(data))
+            else:
+                inbox.put(event)
+                if isinstance(event, ev.ConnectionClosed | ev.GoodbyeReceived):
+                    return False
+        return True
 
     def goodbye(self, reason: str) -> None:
         """Tells the client why, if that is still possible at once."""
@@ -122,13 +210,27 @@ class Session:
         try:
             with contextlib.suppress(OSError, LanGPUError):
                 self._sock.settimeout(0.2)
-                self._connection.send_goodbye(reason)
-                self._send(self._connection.data_to_send())
+                self._say(lambda: self._connection.send_goodbye(reason))
         finally:
             self._issuer.lock.release()
 
-    # --- sending; always under the issuer's lock ---------------------------------------------------------------------
+    # --- sending; under the issuer's lock, but for host calls --------------------------------------------------------
+    def _say(self, put: Callable[[], None]) -> None:
+        """What `put` gives to the connection, sent at once; from any thread."""
+        with self._say_lock:
+            put()
+            self._send(self._connection.data_to_send())
+
+    def _call_host(self, frame: bytes) -> None:
+        """A host call, behind what kernels printed before it; from any thread."""
+        self._issuer.flush_printed()
+        self._send([frame])
+
     def _send(self, buffers: list[Buffer]) -> None:
+        with self._send_lock:
+            self._send_now(buffers)
+
+    def _send_now(self, buffers: list[Buffer]) -> None:
         if len(buffers) == 1:
             self._sock.sendall(buffers[0])
             self.bytes_out += len(buffers[0])
@@ -149,14 +251,12 @@ class Session:
             sent = 0
 
     def _send_log(self, level: str, text: str) -> None:
-        self._connection.send_log(level, text)
-        self._send(self._connection.data_to_send())
+        self._say(lambda: self._connection.send_log(level, text))
 
     def _send_output(self, printed: list[tuple[int, bytes]]) -> None:
         with contextlib.suppress(LanGPUError):  # we said goodbye already
             for descriptor, data in printed:
-                self._connection.send_kernel_output(descriptor, data)
-        self._send(self._connection.data_to_send())
+                self._say(partial(self._connection.send_kernel_output, descriptor, data))
 
     # --- watchdog ----------------------------------------------------------------------------------------------------
     def stats(self) -> dict[str, object]:

@@ -18,7 +18,7 @@ from lanGPU.server.devices import describe_devices
 from lanGPU.server.driver import Driver
 from lanGPU.server.reference import Executor, ReferenceExecutor
 from lanGPU.server.session import Session
-from lanGPU.wire.handshake import Hello, Welcome
+from lanGPU.wire.handshake import CAP_HOST_CALLS, Hello, Welcome
 
 _log = logging.getLogger("lanGPU.worker")
 _PR_SET_PDEATHSIG: Final = 1
@@ -69,6 +69,7 @@ def serve_session(control: WorkerControl, message: dict[str, Any], driver: Drive
             devices=describe_devices(driver),
             emulated=driver.emulated,
             version=message["version"],
+            caps=(CAP_HOST_CALLS,),
         )
     except LanGPUError as exc:
         session.refuse("driver", str(exc), exc.hint)

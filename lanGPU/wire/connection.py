@@ -78,10 +78,9 @@ def _machine(role: Role) -> Transitions:
     if not client:
         table[_S.START, to_client, _F.REFUSE] = _S.CLOSED  # a HELLO that we could not read is answered too
     # What each side may say in a session, and until which goodbye.
-    for direction, frames in (
-        (to_server, (_F.RECORDS, _F.PING, _F.PONG)),
-        (to_client, (_F.REPLY, _F.LOG, _F.KERNEL_OUTPUT, _F.PING, _F.PONG)),
-    ):
+    said_by_client = (_F.RECORDS, _F.PING, _F.PONG, _F.HOST_DONE)
+    said_by_server = (_F.REPLY, _F.LOG, _F.KERNEL_OUTPUT, _F.PING, _F.PONG, _F.HOST_CALL)
+    for direction, frames in ((to_server, said_by_client), (to_client, said_by_server)):
         half_open = _S.PEER_LEFT if direction is Direction.SEND else _S.WE_LEFT
         for frame in frames:
             table[_S.OPEN, direction, frame] = _S.OPEN
@@ -127,6 +126,13 @@ class Connection:
         self._out: list[Buffer] = []
 
     # --- receiving -----------------------------------------------------------------------------------------------
+    def leave_buffer(self) -> None:
+        """Receive into another buffer from now on: views in earlier events live on until they are dropped."""
+        rest = self._buffer[self._start : self._end]
+        self._buffer = memoryview(bytearray(max(len(rest), _RECEIVE_BYTES)))
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
     @property
     def buffered_bytes(self) -> int:
         """Bytes received and not yet reported in an event."""
@@ -334,6 +340,10 @@ class Connection:
         """Answers a PING."""
         self._send(_F.PONG, {"id": ping_id})
 
+    def send_host_done(self, call: int) -> None:
+        """Client: the function of that HOST_CALL returned."""
+        self._send(_F.HOST_DONE, {"call": call})
+
     def _send(self, frame_type: FrameType, body: Mapping[str, object]) -> None:
         data = encode_body(body)
         header = encode_header(frame_type, len(data), 0)
@@ -351,6 +361,13 @@ def _decode_ping(_: Connection, body: dict[str, object]) -> Event:
     return ev.PingReceived(get_int(body, "id", range(1 << 63)))
 
 
+def _decode_host_call(_: Connection, body: dict[str, object]) -> Event:
+    numbers = range(1 << 64)
+    return ev.HostCallReceived(
+        get_int(body, "call", numbers), get_int(body, "callback", numbers), get_int(body, "status", range(1 << 31), 0)
+    )
+
+
 _DECODERS: Final[Mapping[FrameType, Callable[[Connection, dict[str, object]], Event]]] = {
     _F.HELLO: Connection._hello,
     _F.WELCOME: Connection._welcome,
@@ -361,6 +378,8 @@ _DECODERS: Final[Mapping[FrameType, Callable[[Connection, dict[str, object]], Ev
     _F.KERNEL_OUTPUT: Connection._kernel_output,
     _F.PING: _decode_ping,
     _F.PONG: lambda _, body: ev.PongReceived(get_int(body, "id", range(1 << 63))),
+    _F.HOST_CALL: _decode_host_call,
+    _F.HOST_DONE: lambda _, body: ev.HostDoneReceived(get_int(body, "call", range(1 << 64))),
 }
 
 

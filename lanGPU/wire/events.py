@@ -96,6 +96,25 @@ class PongReceived:
 
 
 @dataclass(slots=True)
+class HostCallReceived:
+    """Client: the device came to where a function of the program is to be called."""
+
+    call: int
+    """To be named in HOST_DONE when the function returned; 0: nobody waits."""
+    callback: int
+    """The number that the client gave the function when it registered it."""
+    status: int
+    """CUresult, for functions that take one."""
+
+
+@dataclass(slots=True)
+class HostDoneReceived:
+    """Server: the function of that HOST_CALL returned."""
+
+    call: int
+
+
+@dataclass(slots=True)
 class ConnectionClosed:
     """End of the peer's bytes. `orderly`: the protocol allowed it here (after REFUSE, STATUS, GOODBYE or before any frame)."""
 
@@ -114,5 +133,7 @@ Event: TypeAlias = (
     | GoodbyeReceived
     | PingReceived
     | PongReceived
+    | HostCallReceived
+    | HostDoneReceived
     | ConnectionClosed
 )

@@ -41,6 +41,8 @@ class FrameType(IntEnum):
     PING = 9
     PONG = 10
     KERNEL_OUTPUT = 11
+    HOST_CALL = 12
+    HOST_DONE = 13
 
 
 class FrameRule(NamedTuple):
@@ -65,6 +67,8 @@ FRAME_RULES: Final[Mapping[int, FrameRule]] = {
     FrameType.PONG: FrameRule(STREAM_CONTROL, 64, 0),
     # Among the calls, because it must arrive before the reply of the call that printed it. The map around the bytes takes some 20 more.
     FrameType.KERNEL_OUTPUT: FrameRule(STREAM_CALLS, MAX_KERNEL_OUTPUT_BYTES + 64, 0),
+    FrameType.HOST_CALL: FrameRule(STREAM_CONTROL, 128, 0),
+    FrameType.HOST_DONE: FrameRule(STREAM_CONTROL, 64, 0),
 }
 
 
@@ -119,6 +123,12 @@ def encode_body(body: Mapping[str, object]) -> bytes:
         return bytes(msgpack.packb(body, use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as exc:
         raise LocalProtocolError(f"a frame body cannot be encoded: {exc}") from exc
+
+
+def encode_host_call(call: int, callback: int, status: int) -> bytes:
+    """A whole HOST_CALL frame, for threads of the driver's that must not touch the connection's state."""
+    data = encode_body({"call": call, "callback": callback, "status": status})
+    return encode_header(FrameType.HOST_CALL, len(data), 0) + data
 
 
 def decode_body(data: bytes | bytearray | memoryview) -> dict[str, object]:

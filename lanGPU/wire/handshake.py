@@ -10,6 +10,8 @@ from lanGPU.errors import LocalProtocolError, VersionMismatchError
 
 PURPOSE_SESSION: Final = "session"
 PURPOSE_STATUS: Final = "status"
+CAP_HOST_CALLS: Final = "host-calls"
+"""The side knows HOST_CALL and HOST_DONE: functions of the program that the device's work calls."""
 
 MAX_TEXT_CHARS: Final = 255
 """Names of programs, hosts and devices (cuDeviceGetName's usual buffer is 256 bytes)."""

@@ -5,6 +5,7 @@ Importing the package registers all of them.
 
 from lanGPU.client.calls import (
     arrays,
+    callbacks,
     capture,
     contexts,
     copies,
@@ -35,6 +36,7 @@ __all__ = [
     "BEFORE_INIT",
     "HANDLERS",
     "arrays",
+    "callbacks",
     "capture",
     "contexts",
     "copies",

@@ -123,7 +123,7 @@ def _context_gone(call: Call, handle: int) -> None:
     if stream := state.shared.drop_context(handle):
         state.names.give_back(stream)
     if not state.shared:
-        state.table.set_shared(False, device_phase=False)
+        state.publish_looks()
     for thread in threads:
         if thread.announced == handle:
             thread.announced = 0  # the server unbinds threads of a dead context by itself

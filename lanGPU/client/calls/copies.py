@@ -49,10 +49,20 @@ def refuse_capture(call: Call, stream: int) -> Part[None]:
         raise CallError(CUDA_ERROR_NOT_SUPPORTED, text)
 
 
-def upload(dst: int, src: int, total: int, stream: int | None = None) -> Steps:
+def settled(call: Call, source: int, stream: int | None) -> Steps:
+    """Wait for the stream where a host function of it may still write the pinned memory that a copy reads: we read it right away."""
+    state = call.state
+    if state.callbacks.pending and (state.shared or state.host.find(source) is not None) and not state.table.capturing():
+        return int((yield Request("cuStreamSynchronize", (stream or 0,))).result)
+    return CUDA_SUCCESS
+
+
+def upload(call: Call, dst: int, src: int, total: int, stream: int | None = None) -> Steps:
     """Host to device; with a stream in its order."""
     if total and not src:
         return CUDA_ERROR_INVALID_VALUE
+    if result := (yield from settled(call, src, stream)):
+        return result
     for offset, length in cut(total):
         data = yield ReadMemory(src + offset, length, staged=True)
         if stream is None:
@@ -86,14 +96,14 @@ def host_copy(dst: int, src: int, total: int) -> Steps:
 @client_call("cuMemcpyHtoD_v2")
 def memcpy_htod(call: Call, dst: int, src: int, total: int) -> Steps:
     """More bytes than a record takes inline."""
-    return (yield from upload(dst, src, total))
+    return (yield from upload(call, dst, src, total))
 
 
 @client_call("cuMemcpyHtoDAsync_v2")
 def memcpy_htod_async(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
     """The bytes are taken now, which CUDA allows for any memory."""
     yield from refuse_capture(call, stream)
-    return (yield from upload(dst, src, total, stream))
+    return (yield from upload(call, dst, src, total, stream))
 
 
 @client_call("cuMemcpyDtoH_v2")
@@ -134,7 +144,7 @@ def memcpy(call: Call, dst: int, src: int, total: int) -> Steps:
     if to_device and from_device:
         return int((yield Post("cuMemcpyDtoD_v2", (dst, src, total))))
     if to_device:
-        return (yield from upload(dst, src, total))
+        return (yield from upload(call, dst, src, total))
     if from_device:
         return (yield from download(dst, src, total))
     return (yield from host_copy(dst, src, total))
@@ -155,7 +165,7 @@ def _unified(call: Call, dst: int, src: int, total: int, stream: int) -> Steps:
         return int((yield Post("cuMemcpyDtoDAsync_v2", (dst, src, total, stream))))
     yield from refuse_capture(call, stream)
     if to_device:
-        return (yield from upload(dst, src, total, stream))
+        return (yield from upload(call, dst, src, total, stream))
     if from_device:
         return (yield from download(dst, src, total, stream))
     reply = yield Request("cuStreamSynchronize", (stream,))

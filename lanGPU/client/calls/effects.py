@@ -138,6 +138,23 @@ class CallProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class StartThread:
+    """Make the thread in the program that calls its functions. Result: 0, or an errno (ENOSYS: the program has no pthread_create)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextHostCall:
+    """Wait until a function of the program is to be called. Result: HostCallReceived."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDone:
+    """Tell the server that the function of that call returned. Result: None."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """Open the session's connection if it is not open. Result: Welcome. Raises ConnectError and its like."""
 
@@ -153,7 +170,21 @@ class LogLine:
 
 
 Effect: TypeAlias = (
-    ReadMemory | ReadString | WriteMemory | Post | Request | Fetch | Syscall | ReadFile | WriteFile | CallProgram | Connect | LogLine
+    ReadMemory
+    | ReadString
+    | WriteMemory
+    | Post
+    | Request
+    | Fetch
+    | Syscall
+    | ReadFile
+    | WriteFile
+    | CallProgram
+    | StartThread
+    | NextHostCall
+    | HostDone
+    | Connect
+    | LogLine
 )
 Steps: TypeAlias = Generator[Effect, Any, int]
 """A call in progress; its value is the CUresult."""

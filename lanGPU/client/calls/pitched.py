@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lanGPU.client.calls.copies import is_device, refuse_capture
+from lanGPU.client.calls.copies import is_device, refuse_capture, settled
 from lanGPU.client.calls.devices import need_pointer
 from lanGPU.client.calls.effects import CallError, Part, Post, ReadMemory, Request, Steps, WriteMemory
 from lanGPU.client.calls.registry import client_call
@@ -173,6 +173,8 @@ def _copy(call: Call, row: str, layout: StructLayout, data: bytes | bytearray, s
         reply = yield Request("cuStreamSynchronize", (stream,))
         if reply.result:
             return int(reply.result)
+    if source is not None and (result := (yield from settled(call, source.row(0, 0, 0), stream))):
+        return result
     for box in boxes(copy.width, copy.height, copy.depth):
         size = box.width * box.height * box.depth
         if source is not None:

@@ -20,7 +20,7 @@ from lanGPU.client.calls.registry import Handler, start
 from lanGPU.client.calls.state import Call, SharedRange
 from lanGPU.client.syscalls import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, address_of
 from lanGPU.constants import COPY_CHUNK_BYTES, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS
-from lanGPU.driverapi.coherence import OWNED, is_synchronizing, is_work
+from lanGPU.driverapi.coherence import OWNED, is_synchronizing, is_work, may_wait
 from lanGPU.driverapi.managed import Hints
 
 PAGE: Final = 4096
@@ -167,6 +167,9 @@ def _owned(call: Call) -> Part[int | None]:
 def coherent(call: Call, handler: Handler) -> Steps:
     """A call while memory is shared: `push` before device work, `pull` after what synchronizes."""
     state, row = call.state, call.row
+    if state.callbacks.pending and may_wait(row) and not state.table.capturing():
+        # A host function in progress copies what is shared. The driver must not wait for it in a call that holds up those copies.
+        yield Request("cuCtxSynchronize", (), 0)
     owned = yield from _owned(call)
     if owned is not None:
         return owned
@@ -264,7 +267,7 @@ def destroy(call: Call, item: Shared) -> Steps:
     """Ends the range on the device, and in the program what was mapped for it."""
     call.state.shared.remove(item)
     if not call.state.shared:
-        call.state.table.set_shared(False, device_phase=False)
+        call.state.publish_looks()
     result = CUDA_SUCCESS
     if item.context in call.state.contexts and not item.owner:
         result = yield Post("cuMemFree_v2", (item.base,), 0)

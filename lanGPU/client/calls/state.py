@@ -234,6 +234,76 @@ class SharedRanges:
         return self.streams.pop(context, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A function of the program's that the device's work calls, with its argument."""
+
+    function: int
+    data: int
+    context: int
+    """The context that was current when it was registered; 0: none."""
+    stream: int | None
+    """Not None: a CUstreamCallback, which is given this stream and a status."""
+    lasting: bool
+    """It belongs to a graph and may be called any number of times."""
+    destructor: bool = False
+
+
+class Callbacks:
+    """The registered functions by the numbers that the server knows."""
+
+    def __init__(self) -> None:
+        self.started = False
+        """The thread that calls them was made."""
+        self._by_number: dict[int, Callback] = {}
+        self._numbers: dict[Callback, int] = {}
+        self._last = 0
+        self._pending = 0
+        self._lasting = False
+
+    @property
+    def pending(self) -> bool:
+        """Some function may still write memory that copies, which the program has already asked for, read."""
+        return self._lasting or self._pending > 0
+
+    def add(self, callback: Callback) -> int:
+        """A number for it; one that is lasting has the same each time."""
+        if callback.lasting:
+            self._lasting = True
+            known = self._numbers.get(callback)
+            if known is not None:
+                return known
+        elif not callback.destructor:
+            self._pending += 1
+        self._last += 1
+        self._by_number[self._last] = callback
+        if callback.lasting:
+            self._numbers[callback] = self._last
+        return self._last
+
+    def find(self, number: int) -> Callback | None:
+        """The callback of that number."""
+        return self._by_number.get(number)
+
+    def begin(self, number: int) -> Callback | None:
+        """It is called now; the number of one that is not lasting means nothing from here on."""
+        callback = self._by_number.get(number)
+        if callback is not None and not callback.lasting:
+            del self._by_number[number]
+        return callback
+
+    def end(self, callback: Callback) -> None:
+        """It returned."""
+        if not callback.lasting and not callback.destructor:
+            self._pending -= 1
+
+    def remove(self, number: int) -> None:
+        """It was refused and will never be called."""
+        callback = self.begin(number)
+        if callback is not None:
+            self.end(callback)
+
+
 @dataclass(slots=True)
 class Function:
     """A kernel (CUkernel or CUfunction) by its name. `layout` None: not known, only `extra` launches work."""
@@ -288,6 +358,7 @@ class SessionState:
         self.children = Children()
         self.host = RangeMap()
         self.shared = SharedRanges()
+        self.callbacks = Callbacks()
         self.strings: dict[bytes, int] = {}
         """Where NUL-terminated strings lie in the program."""
         self.string_room: tuple[int, int] = (0, 0)
@@ -352,6 +423,11 @@ class SessionState:
         for ordinal, device in enumerate(self.devices):
             self.table.set_attributes(ordinal, device.attributes)
             self.publish_primary(ordinal)
+
+    def publish_looks(self) -> None:
+        """Shared memory or host functions came or went: which calls the agent must see."""
+        shared = bool(self.shared)
+        self.table.set_shared(shared or self.callbacks.pending, device_phase=not shared)
 
     def current_context(self, thread: Thread) -> Context | None:
         """The thread's current context, if it still exists."""

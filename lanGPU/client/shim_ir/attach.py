@@ -10,8 +10,8 @@ _ENVIRON_BYTES = 4 * 1024 * 1024
 """Largest environment read: the kernel allows a quarter of the stack limit, 2 MiB by default."""
 _PREFIX = (lay.ENV_SOCKET + "=").encode()
 _PATH_BYTES = 107
-IMPORTS = ("environ",)
-"""C library data that the shim looks at."""
+IMPORTS = ("environ", "pthread_create", "pthread_detach")
+"""What the shim uses of the C library, where there is one: data, and functions for a thread of its own."""
 
 
 def _c_string(data: bytes) -> str:
@@ -21,10 +21,10 @@ def _c_string(data: bytes) -> str:
 def globals_ir(digest: bytes) -> str:
     """Module-level data of this part."""
     prefix = _PREFIX
-    return (
+    imports = "".join(f"@import.{name} = external hidden global ptr\n" for name in IMPORTS)
+    return imports + (
         "@private = internal global ptr null\n"
         "@image_start = external hidden global i8\n"
-        "@import.environ = external hidden global ptr\n"
         f'@digest = internal constant [33 x i8] c"{_c_string(digest)}"\n'
         f'@proc_environ = internal constant [19 x i8] c"{_c_string(b"/proc/self/environ")}"\n'
         f'@prefix = internal constant [{len(prefix) + 1} x i8] c"{_c_string(prefix)}"\n'

@@ -1,8 +1,14 @@
 """Asking the agent, and carrying out what it answers."""
 
+import errno
+
 from lanGPU.client import layout as lay
+from lanGPU.client.shim_ir import place as pl
+from lanGPU.client.shim_ir.kernel import syscall
 from lanGPU.constants import CUDA_ERROR_UNKNOWN
 from lanGPU.native.irtext import Function
+
+_SIG_SETMASK = 2
 
 
 def ask() -> str:
@@ -58,9 +64,36 @@ def obey() -> str:
             result = f.op(f"call i64 {f.pointer(first)}({', '.join(f'i64 {w}' for w in words)})")
             f.store("i64", result, data)
             f.ret("i64", -1)
+        with f.when(f.cmp("eq", code, lay.CMD_THREAD, "i32")):
+            f.store("i64", f.call("i64", "start_thread"), data)
+            f.ret("i64", -1)
         f.set(at, f.add(f.get(at), length))
     f.ret("i64", -1)
     return f.text()
+
+
+def start_thread() -> str:
+    """``start_thread() -> i64``: makes the thread that runs `call_back`, all signals blocked: they are the program's. 0 or an errno."""
+    f = Function("internal i64 @start_thread()", "nounwind noinline")
+    create, detach = f.load("ptr", "@import.pthread_create"), f.load("ptr", "@import.pthread_detach")
+    with f.when(f.either(f.op(f"icmp eq ptr {create}, null"), f.op(f"icmp eq ptr {detach}, null"))):
+        f.ret("i64", errno.ENOSYS)
+    every, before, thread = f.array("i64", 1), f.array("i64", 1), f.array("i64", 1)
+    f.store("i64", -1, every)
+    syscall(f, "rt_sigprocmask", _SIG_SETMASK, f.address(every), f.address(before), 8)
+    failure = f.op(f"call i32 {create}(ptr {thread}, ptr null, ptr @call_back, ptr null)")
+    syscall(f, "rt_sigprocmask", _SIG_SETMASK, f.address(before), 0, 8)
+    with f.when(f.cmp("eq", failure, 0, "i32")):
+        f.op(f"call i32 {detach}(i64 {f.load('i64', thread)})")
+    f.ret("i64", f.zext(failure, "i32"))
+    g = Function("internal ptr @call_back(ptr %unused)", "nounwind noinline")
+    page = g.load("ptr", "@private")
+    base = g.load("ptr", page, pl.BASE)
+    number = g.call("i32", "find_slot", f"ptr {page}", f"ptr {base}")
+    with g.when(g.cmp("sge", number, 0, "i32")):
+        g.call("i32", "ask", f"ptr {page}", f"ptr {base}", f"i32 {number}", f"i32 {lay.API_CALLBACKS}")
+    g.ret("ptr", "null")
+    return f.text() + g.text()
 
 
 def _read_string(f: Function, data: str, address: str, limit: str) -> None:
@@ -78,4 +111,4 @@ def _read_string(f: Function, data: str, address: str, limit: str) -> None:
 
 def text() -> str:
     """This part's IR."""
-    return ask() + obey()
+    return ask() + obey() + start_thread()

@@ -120,8 +120,8 @@ def request() -> str:
     head = f.load("i32", "%base", lay.REQUEST_HEAD)
     index = f.land(head, lay.REQUEST_CAPACITY - 1, "i32")
     f.store("i32", "%number", "%base", f.add(lay.REQUESTS, f.mul(f.zext(index, "i32"), 4)))
-    # Not what the shim itself has to say: a thread's first request, a continuation, an unsupported function.
-    with f.when(f.cmp("ult", f.sub("%api", lay.API_THREAD_ATTACH + 1, "i32"), lay.API_UNSUPPORTED - 1, "i32")):
+    # Not what the shim itself has to say: a thread's first request, a continuation, an unsupported function, a thread of its own.
+    with f.when(f.cmp("ult", f.sub("%api", lay.API_THREAD_ATTACH + 1, "i32"), lay.API_CALLBACKS - 1, "i32")):
         f.store("i64", f.add(f.load("i64", "%base", lay.COUNT_AGENT), 1), "%base", lay.COUNT_AGENT)
     f.store_atomic("i32", f.add(head, 1, "i32"), "%base", lay.REQUEST_HEAD)
     f.call("void", "unlock", "ptr %base")

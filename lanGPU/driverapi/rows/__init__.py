@@ -3,6 +3,7 @@
 from lanGPU.driverapi.model import ApiFunction
 from lanGPU.driverapi.rows import (
     array,
+    callback,
     capture,
     context,
     copy,
@@ -51,6 +52,7 @@ AREAS: tuple[tuple[str, tuple[ApiFunction, ...]], ...] = (
     ("Graphs", graph.ROWS),
     ("Graph nodes", node.ROWS),
     ("Executable graphs", exec.ROWS),
+    ("Host nodes and user objects", callback.ROWS),
     ("CUDA arrays", array.ROWS),
     ("Texture and surface objects", texture.ROWS),
 )

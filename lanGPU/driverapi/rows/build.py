@@ -26,6 +26,7 @@ MEM_POOL = HandleType.MEM_POOL
 MEM_ALLOCATION = HandleType.MEM_ALLOCATION
 LINK_STATE = HandleType.LINK_STATE
 GREEN_CONTEXT = HandleType.GREEN_CONTEXT
+USER_OBJECT = HandleType.USER_OBJECT
 
 
 def scalar(name: str) -> Arg:

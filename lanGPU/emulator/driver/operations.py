@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lanGPU.emulator.driver.cabi import memmove, memset
+from lanGPU.emulator.queue import Program
 from lanGPU.emulator.results import (
     ASSERT,
     HARDWARE_STACK_ERROR,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _PATTERN_BYTES: Final = 1024 * 1024
 _HOST_FUNCTION: Final = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+_STREAM_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64)
+_SUCCESS: Final = 0
 _FAULTS: Final = {
     "illegal address": ILLEGAL_ADDRESS,
     "misaligned address": MISALIGNED_ADDRESS,
@@ -258,7 +261,36 @@ class HostFunction:
         """Calls it, without the interpreter's lock."""
         if self.before is not None:
             self.before()
-        _HOST_FUNCTION(self.address)(self.user_data)
+        Program.called = True
+        try:
+            _HOST_FUNCTION(self.address)(self.user_data)
+        finally:
+            Program.called = False
+
+
+@dataclass(slots=True)
+class StreamCallback:
+    """A function of the program's that is also given its stream and how the work went."""
+
+    address: int
+    stream: int
+    user_data: int
+    before: Callable[[], None] | None = None
+    """Called first: what kernels printed comes out before the program's function runs."""
+
+    @property
+    def label(self) -> str:
+        return f"stream callback {self.address:#x}"
+
+    def run(self) -> None:
+        """Calls it, without the interpreter's lock. Work that failed takes its context along: no callback comes after it."""
+        if self.before is not None:
+            self.before()
+        Program.called = True
+        try:
+            _STREAM_CALLBACK(self.address)(self.stream, _SUCCESS, self.user_data)
+        finally:
+            Program.called = False
 
 
 @dataclass(slots=True)

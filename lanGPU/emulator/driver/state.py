@@ -12,7 +12,7 @@ from lanGPU.emulator.attributes import device_attributes
 from lanGPU.emulator.config import EmulatorConfig, device_uuid
 from lanGPU.emulator.driver.objects import STREAM_LEGACY, STREAM_PER_THREAD, Context, Device, HandleTable, Pool, Stream
 from lanGPU.emulator.memory import Kind, Memory
-from lanGPU.emulator.queue import DeviceQueue, Operation
+from lanGPU.emulator.queue import DeviceQueue, Operation, Program
 from lanGPU.emulator.results import (
     CONTEXT_IS_DESTROYED,
     INVALID_CONTEXT,
@@ -230,6 +230,10 @@ class Driver:
                 stream.capture.invalidate()
                 raise CuError(STREAM_CAPTURE_UNSUPPORTED)
             stream.capture.add(stream, operation)
+            return
+        if Program.called and not stream.blocking and self.queue.done(stream.last):
+            # A stream of its own does not wait for the function that another one is in, and that may wait for it.
+            self.queue.run_beside(stream.context, operation)
             return
         stream.last = number = self.queue.run(stream.context, operation)
         if wait:

@@ -8,7 +8,7 @@ from lanGPU.driverapi.enums import ENUMS
 from lanGPU.emulator.driver.cabi import get_bytes, need, put_bytes, put_i32, put_u32, put_u64
 from lanGPU.emulator.driver.contexts import GREATEST_PRIORITY, LEAST_PRIORITY
 from lanGPU.emulator.driver.objects import STREAM_LEGACY, STREAM_NON_BLOCKING, STREAM_PER_THREAD, Context, Event, Stream
-from lanGPU.emulator.driver.operations import HostFunction, WriteValue
+from lanGPU.emulator.driver.operations import HostFunction, StreamCallback, WriteValue
 from lanGPU.emulator.driver.registry import in_context
 from lanGPU.emulator.results import (
     INVALID_VALUE,
@@ -185,6 +185,13 @@ def stream_copy_attributes(d: Driver, context: Context, destination: int, source
 @in_context("cuLaunchHostFunc")
 def launch_host_func(d: Driver, context: Context, handle: int, function: int, user_data: int) -> None:
     d.submit(d.stream(context, handle), HostFunction(need(function), user_data, d.print_output))
+
+
+@in_context("cuStreamAddCallback")
+def stream_add_callback(d: Driver, context: Context, handle: int, function: int, user_data: int, flags: int) -> None:
+    if flags:
+        raise CuError(INVALID_VALUE)
+    d.submit(d.stream(context, handle), StreamCallback(need(function), handle, user_data, d.print_output))
 
 
 def _write_value(d: Driver, context: Context, handle: int, address: int, value: int, flags: int, size: int) -> None:

@@ -13,8 +13,6 @@ pytestmark = pytest.mark.slow
 
 DIFFERENT = {
     "test_graphs.py::test_captured_copies_read_and_write_host_memory_at_each_launch": "test_graphs_remotely.py has what holds",
-    "test_graphs.py::test_a_graph_keeps_a_user_object": "user objects call back into the program: CUDA_ERROR_NOT_SUPPORTED",
-    "test_streams.py::test_a_host_function_runs_in_its_place": "host functions call back into the program: CUDA_ERROR_NOT_SUPPORTED",
 }
 """Tests of the contract that do not hold remotely, and why."""
 

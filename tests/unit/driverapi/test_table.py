@@ -33,6 +33,7 @@ C_TYPES = {
     "CUgreenCtx": HandleType.GREEN_CONTEXT,
     "CUarray": HandleType.ARRAY,
     "CUmipmappedArray": HandleType.MIPMAPPED_ARRAY,
+    "CUuserObject": HandleType.USER_OBJECT,
 }
 HANDLE_USES = {ArgKind.HANDLE, ArgKind.HANDLE_DESTROY}
 HANDLE_STORES = {ArgKind.HANDLE_OUT, ArgKind.HANDLE_QUERY}
