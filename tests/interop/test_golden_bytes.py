@@ -12,6 +12,7 @@ from lanGPU.constants import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from lanGPU.driverapi.table import BY_ID, BY_NAME
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import Connection, Role
+from lanGPU.wire.frames import encode_host_call
 from lanGPU.wire.handshake import DeviceInfo, Hello, Refusal, Welcome
 from lanGPU.wire.records import FLAG_PER_THREAD, Value, decode, decode_reply, encode, encode_reply, make_handle
 
@@ -37,6 +38,8 @@ RECORDS_BYTES: Final = bytes.fromhex("4c4704000100000000000000100000001000000053
 REPLY_BYTES: Final = bytes.fromhex("4c47050001000000000000001000000000000000010000000000000000000000")
 LOG_BYTES: Final = bytes.fromhex("4c47070000000000140000000000000082a56c6576656ca56572726f72a474657874a178")
 KERNEL_OUTPUT_BYTES: Final = bytes.fromhex("4c470b00010000000f0000000000000082a2666402a464617461c403616263")
+HOST_CALL_BYTES: Final = bytes.fromhex("4c470c00000000001b0000000000000083a463616c6c03a863616c6c6261636b07a6737461747573cd02bc")
+HOST_DONE_BYTES: Final = bytes.fromhex("4c470d0000000000070000000000000081a463616c6c03")
 GOODBYE_BYTES: Final = bytes.fromhex("4c470800000000000d0000000000000081a6726561736f6ea4646f6e65")
 
 FUNCTION: Final = make_handle(3, 2)
@@ -149,6 +152,17 @@ def test_kernel_output() -> None:
     assert sent(server) == KERNEL_OUTPUT_BYTES
     client.receive_data(KERNEL_OUTPUT_BYTES)
     assert client.next_event() == ev.KernelOutputReceived(2, b"abc")
+
+
+def test_host_calls() -> None:
+    client, server = pair()
+    assert encode_host_call(3, 7, 700) == HOST_CALL_BYTES
+    client.receive_data(HOST_CALL_BYTES)
+    assert client.next_event() == ev.HostCallReceived(3, 7, 700)
+    client.send_host_done(3)
+    assert sent(client) == HOST_DONE_BYTES
+    server.receive_data(HOST_DONE_BYTES)
+    assert server.next_event() == ev.HostDoneReceived(3)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -9,7 +9,7 @@ from lanGPU.constants import MAX_BODY_BYTES, MAX_BULK_BYTES, MAX_KERNEL_OUTPUT_B
 from lanGPU.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
 from lanGPU.wire import events as ev
 from lanGPU.wire.connection import TRANSITIONS, Buffer, Connection, Direction, Role, State, joined
-from lanGPU.wire.frames import HEADER, HEADER_BYTES, MAGIC, FrameType, encode_body
+from lanGPU.wire.frames import HEADER, HEADER_BYTES, MAGIC, FrameType, encode_body, encode_host_call
 from lanGPU.wire.handshake import CAP_KERNEL_OUTPUT, DeviceInfo, Hello, Refusal, Welcome, choose_version
 
 HELLO = Hello(program="infer.py", pid=42, host="laptop", caps=("zstd",))
@@ -109,6 +109,8 @@ CASES = [
         [ev.KernelOutputReceived(1, b"a\0b"), ev.ReplyReceived(3, 7, 0x7FFFFFFF, 9, memoryview(REPLY_BYTES))],
     ),
     (open_client, frame(9, encode_body({"id": 5})) + frame(10, encode_body({"id": 6})), [ev.PingReceived(5), ev.PongReceived(6)]),
+    (open_client, encode_host_call(5, 1 << 63, 700), [ev.HostCallReceived(5, 1 << 63, 700)]),
+    (open_server, frame(13, encode_body({"call": 5})), [ev.HostDoneReceived(5)]),
     (
         open_server,
         frame(4, bulk=b"x" * 8) + frame(8, encode_body({"reason": "done"})),
@@ -186,6 +188,12 @@ BAD = [
     (printing_client, frame(11, encode_body({"fd": 1, "data": b"x"}), stream=0), "output on the control stream"),
     (printing_client, HEADER.pack(MAGIC, 11, 0, 1, MAX_KERNEL_OUTPUT_BYTES + 65, 0), "too much output"),
     (printing_client, frame(11, encode_body({"fd": 1, "data": b"x" * (MAX_KERNEL_OUTPUT_BYTES + 1)}), stream=1), "output over its limit"),
+    (open_server, encode_host_call(1, 2, 0), "host call to a server"),
+    (open_client, frame(13, encode_body({"call": 1})), "host done to a client"),
+    (open_client, frame(12, encode_body({"call": -1, "callback": 2})), "host call number"),
+    (open_client, frame(12, encode_body({"call": 1})), "host call without a callback"),
+    (open_client, frame(12, encode_body({"call": 1, "callback": 2, "status": -1})), "host call status"),
+    (open_server, frame(13, encode_body({"call": "x"})), "host done number"),
     (open_server, frame(11, encode_body({"fd": 1, "data": b"x"}), stream=1), "output to a server"),
     (open_client, frame(5, bulk=struct.pack("<IIiHH", 0, 0, 0, 0, 1)), "reply reserved"),
 ]
