@@ -17,6 +17,7 @@ from lanGPU.emulator.library import argument_type, body_of
 ROOT = Path(__file__).resolve().parents[4]
 
 POINTER_SIZED = {
+    "CUstreamCallback",
     "CUmemLocation",
     "size_t",
     "CUdeviceptr",
