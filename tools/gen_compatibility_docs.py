@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+import gen_signatures as gen
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -68,14 +70,7 @@ def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    text = render()
-    if parser.parse_args().check:
-        if not OUTPUT.exists() or OUTPUT.read_text(encoding="utf-8") != text:
-            print("docs/compatibility.md is not up to date: run tools/gen_compatibility_docs.py")
-            return 1
-        return 0
-    OUTPUT.write_text(text, encoding="utf-8")
-    return 0
+    return gen.finish(OUTPUT, render(), parser.parse_args().check)
 
 
 if __name__ == "__main__":

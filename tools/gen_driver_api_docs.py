@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import gen_signatures as gen
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -124,14 +126,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs from the table")
     check = parser.parse_args(argv).check
-    text = render()
-    same = OUTPUT.exists() and OUTPUT.read_text(encoding="utf-8") == text
-    if check:
-        print(f"{OUTPUT.name}: {'up to date' if same else 'differs: run tools/gen_driver_api_docs.py'}")
-        return 0 if same else 1
-    OUTPUT.write_text(text, encoding="utf-8")
-    print("\n".join(summary()))
-    return 0
+    status = gen.finish(OUTPUT, render(), check)
+    if not check:
+        print("\n".join(summary()))
+    return status
 
 
 if __name__ == "__main__":

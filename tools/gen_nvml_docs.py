@@ -5,6 +5,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import gen_signatures as gen
+
 from lanGPU.emulator.nvml import BODIES
 from lanGPU.nvml.functions import FUNCTIONS
 from lanGPU.nvml.names import NAMES
@@ -63,14 +65,7 @@ def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    text = render()
-    if parser.parse_args().check:
-        if not OUTPUT.exists() or OUTPUT.read_text(encoding="utf-8") != text:
-            print("docs/nvml.md is not up to date: run tools/gen_nvml_docs.py")
-            return 1
-        return 0
-    OUTPUT.write_text(text, encoding="utf-8")
-    return 0
+    return gen.finish(OUTPUT, render(), parser.parse_args().check)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ _SEPARATE_BLOB_BYTES: Final = 64 * 1024
 """Blobs above this are sent from where they lie instead of being copied into the record."""
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
+_I64: Final = struct.Struct("<q")
 
 
 _PRIVATE: Final = {row.api_id: row for row in (*private_rows().values(), *nvml_rows().values())}
@@ -413,19 +414,20 @@ class Engine:
             lambda: self._write_by_shim(run, address, data, done + len(piece)),
         )
 
-    def _syscall(self, run: Run, effect: effects.Syscall) -> Any:
+    def _ask_word(self, run: Run, command: bytes, word: struct.Struct) -> object:
+        """As `_ask_shim`, for a command that leaves one word in the slot's data."""
+
         def resume() -> int:
-            value: int = struct.unpack_from("<q", self.ring.slot_data(run.slot, 8))[0]
+            value: int = word.unpack_from(self.ring.slot_data(run.slot, word.size))[0]
             return value
 
-        return self._ask_shim(run, command_syscall(NUMBERS[effect.name], effect.args), resume)
+        return self._ask_shim(run, command, resume)
+
+    def _syscall(self, run: Run, effect: effects.Syscall) -> Any:
+        return self._ask_word(run, command_syscall(NUMBERS[effect.name], effect.args), _I64)
 
     def _call_program(self, run: Run, effect: effects.CallProgram) -> Any:
-        def resume() -> int:
-            value: int = _U64.unpack_from(self.ring.slot_data(run.slot, 8))[0]
-            return value
-
-        return self._ask_shim(run, command_call(effect.function, effect.args), resume)
+        return self._ask_word(run, command_call(effect.function, effect.args), _U64)
 
     def _write_file(self, run: Run, effect: effects.WriteFile) -> None:
         """As `_read_file`."""
@@ -440,11 +442,7 @@ class Engine:
         return b"/proc/%d/%s%s" % (self.memory.pid, where, path)
 
     def _start_thread(self, run: Run, effect: effects.StartThread) -> Any:
-        def resume() -> int:
-            value: int = _U64.unpack_from(self.ring.slot_data(run.slot, 8))[0]
-            return value
-
-        return self._ask_shim(run, command_thread(), resume)
+        return self._ask_word(run, command_thread(), _I64)
 
     def _next_host_call(self, run: Run, effect: effects.NextHostCall) -> Any:
         if self.host_calls:

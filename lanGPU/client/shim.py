@@ -5,9 +5,7 @@ Generated on first use and kept in the user's cache under the hash of everything
 
 import contextlib
 import hashlib
-import os
 import struct
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +22,7 @@ from lanGPU.driverapi.exports import export_names, resolve_symbol
 from lanGPU.errors import ConfigError
 from lanGPU.native import x86_64
 from lanGPU.native.elf import shared_object
+from lanGPU.native.store import write_whole
 from lanGPU.nvml.rows import nvml_rows
 from lanGPU.wire.records import FLAG_PER_THREAD
 
@@ -126,8 +125,8 @@ def ensure() -> ShimInfo:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         offsets = struct.pack(f"<{len(names)}Q", *(symbols[n] for n in names))
-        _write(folder / _INDEX, _check(offsets, image) + offsets)
-        _write(path, image)
+        write_whole(folder / _INDEX, _check(offsets, image) + offsets)
+        write_whole(path, image)
         for other in ("libcuda.so", NVML_SONAME):
             with contextlib.suppress(FileExistsError):
                 (folder / other).symlink_to(SONAME)
@@ -151,17 +150,3 @@ def _read_index(folder: Path, names: tuple[str, ...]) -> dict[str, int] | None:
     if len(offsets) != 8 * len(names) or check != _check(offsets, image):
         return None
     return dict(zip(names, struct.unpack(f"<{len(names)}Q", offsets), strict=True))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, also when two processes do it at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -13,7 +13,6 @@ import ctypes
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -33,6 +32,7 @@ from lanGPU.emulator.results import DEINITIALIZED
 from lanGPU.emulator.trace import Tracer
 from lanGPU.errors import ConfigError
 from lanGPU.native import jump_table
+from lanGPU.native.store import write_whole
 from lanGPU.nvml.names import NAMES
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def ensure() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, build in files.items():
-            _write(folder / name, build())
+            write_whole(folder / name, build())
         with contextlib.suppress(FileExistsError):
             (folder / LINK_NAME).symlink_to(SONAME)
     except OSError as exc:
@@ -186,19 +186,6 @@ def ensure() -> Path:
             f"the emulated driver cannot be put into {folder}: {exc}", hint="set XDG_CACHE_HOME to a folder that is writable"
         ) from exc
     return path
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, also when two processes do it at once."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------------

@@ -22,12 +22,11 @@ from lanGPU.client.calls.effects import (
     Steps,
     WriteMemory,
 )
-from lanGPU.client.calls.graphs import read_dependencies
+from lanGPU.client.calls.graphs import post_node, read_dependencies
 from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.shared import pull, push
 from lanGPU.client.calls.state import Call, Callback
 from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS
-from lanGPU.errors import LanGPUError
 from lanGPU.wire.handshake import CAP_HOST_CALLS
 
 _HOST_NODE: Final = struct.Struct("<QQ")
@@ -102,18 +101,7 @@ def add_host_node(call: Call, out: int, graph: int, dependencies: int, count: in
     need_pointer(out)
     nodes = yield from read_dependencies(dependencies, count)
     node = yield from _node(call, params)
-    names = call.state.names
-    handle = names.take()
-    try:
-        result = yield Post(call.row.name, (handle, graph, nodes, count, node), 0)
-    except LanGPUError:
-        names.give_back(handle)
-        raise
-    if result:
-        names.give_back(handle)
-        return int(result)
-    yield write_u64(out, handle)
-    return CUDA_SUCCESS
+    return (yield from post_node(call, call.row.name, out, graph, nodes, (node,)))
 
 
 @client_call("cuGraphHostNodeSetParams")

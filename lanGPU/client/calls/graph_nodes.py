@@ -11,6 +11,7 @@ from lanGPU.client.calls.registry import client_call
 from lanGPU.client.calls.state import Call
 from lanGPU.constants import CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS
 from lanGPU.driverapi.enums import ENUMS
+from lanGPU.driverapi.node_params import COPY_PARAMS, UNION, node_kind
 from lanGPU.driverapi.structs import (
     CHILD_GRAPH_NODE_PARAMS,
     GRAPH_NODE_PARAMS,
@@ -24,12 +25,7 @@ from lanGPU.driverapi.structs import (
 from lanGPU.errors import RemoteProtocolError
 from lanGPU.wire.records import Value
 
-_UNION: Final = 16
-"""Bytes before the union of CUgraphNodeParams (cuda.h)."""
-_COPY_PARAMS: Final = 16
-"""Bytes before `copyParams` in CUDA_MEMCPY_NODE_PARAMS."""
 _EDGE_BYTES: Final = 8
-_TYPE: Final = {value: name.removeprefix("CU_GRAPH_NODE_TYPE_") for name, value in ENUMS["CUgraphNodeType"].items()}
 _MEM_ALLOC: Final = ENUMS["CUgraphNodeType"]["CU_GRAPH_NODE_TYPE_MEM_ALLOC"]
 _ADD: Final = {
     "KERNEL": "cuGraphAddKernelNode_v2",
@@ -68,7 +64,7 @@ def _memcpy(call: Call, at: int) -> Part[tuple[Value, ...]]:
     head = yield ReadMemory(at, MEMCPY_NODE_PARAMS.size)
     if MEMCPY_NODE_PARAMS.get(head, "flags") or MEMCPY_NODE_PARAMS.get(head, "reserved"):
         raise CallError(CUDA_ERROR_INVALID_VALUE)
-    data = yield from copy_node(call, at + _COPY_PARAMS)
+    data = yield from copy_node(call, at + COPY_PARAMS)
     return data, MEMCPY_NODE_PARAMS.get(head, "copyCtx") or call.thread.current
 
 
@@ -110,14 +106,13 @@ _READERS: Final[dict[str, Callable[[Call, int], Part[tuple[Value, ...]]]]] = {
 def _read(call: Call, params: int, rows: dict[str, str]) -> Part[tuple[str, tuple[Value, ...]]]:
     """(row, its last arguments) for the node that `params` describes. Raises CallError: bad struct, a kind that is not supported."""
     need_pointer(params)
-    head = GRAPH_NODE_PARAMS.unpack((yield ReadMemory(params, GRAPH_NODE_PARAMS.size)))
-    if any(head[name] for name in ("reserved0[0]", "reserved0[1]", "reserved0[2]", "reserved2")) or head["type"] not in _TYPE:
+    kind = node_kind((yield ReadMemory(params, GRAPH_NODE_PARAMS.size)))
+    if kind is None:
         raise CallError(CUDA_ERROR_INVALID_VALUE)
-    kind = _TYPE[head["type"]]
     row = rows.get(kind)
     if row is None:
         raise CallError(CUDA_ERROR_NOT_SUPPORTED, f"{call.row.name} for nodes of type {kind} is not supported")
-    values = yield from _READERS[kind](call, params + _UNION)
+    values = yield from _READERS[kind](call, params + UNION)
     return row, values[:1] if row in _WITHOUT_CONTEXT else values
 
 
@@ -180,7 +175,7 @@ def _add(call: Call, out: int, graph: int, dependencies: int, data: int, count: 
         raise CallError(CUDA_ERROR_NOT_SUPPORTED, f"{call.row.name}: dependencies with ports or types are not supported")
     need_pointer(params)
     if int.from_bytes((yield ReadMemory(params, 4)), "little") == _MEM_ALLOC:
-        return (yield from mem_alloc_node(call, out, graph, nodes, params + _UNION))
+        return (yield from mem_alloc_node(call, out, graph, nodes, params + UNION))
     row, values = yield from _read(call, params, _ADD)
     return (yield from post_node(call, row, out, graph, nodes, values))
 

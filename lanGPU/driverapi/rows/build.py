@@ -104,6 +104,15 @@ def host_ptr(name: str) -> Arg:
     return Arg(name, ArgKind.HOST_PTR)
 
 
+NEW_NODE = (
+    handle_out("phGraphNode", GRAPH_NODE),
+    handle("hGraph", GRAPH),
+    bytes_in("dependencies", 8, size_from="numDependencies"),
+    size("numDependencies"),
+)
+"""The first arguments of most calls that add a node to a graph."""
+
+
 def row(
     name: str,
     api_id: int,

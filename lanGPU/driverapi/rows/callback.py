@@ -5,6 +5,7 @@ from lanGPU.driverapi.rows.build import (
     GRAPH_EXEC,
     GRAPH_NODE,
     NEVER,
+    NEW_NODE,
     POST,
     POST_NAMED,
     SYNC,
@@ -16,7 +17,6 @@ from lanGPU.driverapi.rows.build import (
     host_ptr,
     row,
     scalar,
-    size,
 )
 
 ROWS = (
@@ -25,10 +25,7 @@ ROWS = (
         0x07C0,
         POST_NAMED,
         NEVER,
-        handle_out("phGraphNode", GRAPH_NODE),
-        handle("hGraph", GRAPH),
-        bytes_in("dependencies", 8, size_from="numDependencies"),
-        size("numDependencies"),
+        *NEW_NODE,
         bytes_in("nodeParams", 16),
         client="registers the function; a thread in the program will call it",
         server="calls the client back; array of node handles",

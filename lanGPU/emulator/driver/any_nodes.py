@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lanGPU.driverapi.node_params import COPY_PARAMS, UNION, node_kind
 from lanGPU.driverapi.structs import (
     CHILD_GRAPH_NODE_PARAMS,
     GRAPH_NODE_PARAMS,
@@ -25,18 +26,15 @@ from lanGPU.emulator.results import INVALID_VALUE, NOT_SUPPORTED, CuError
 if TYPE_CHECKING:
     from lanGPU.emulator.driver.state import Driver
 
-_KIND: Final = {value: name for name, value in TYPE.items()}
-_UNION: Final = 16
-_COPY_PARAMS: Final = 16
 _EVENTS: Final = {"EVENT_RECORD": RecordEvent, "WAIT_EVENT": WaitEvent}
 
 
 def _kind(pointer: int) -> str:
     """The node's kind; INVALID_VALUE for none, or where reserved bytes are set."""
-    fields = GRAPH_NODE_PARAMS.unpack(get_bytes(pointer, GRAPH_NODE_PARAMS.size))
-    if any(fields[name] for name in ("reserved0[0]", "reserved0[1]", "reserved0[2]", "reserved2")) or fields["type"] not in _KIND:
+    kind = node_kind(get_bytes(pointer, GRAPH_NODE_PARAMS.size))
+    if kind is None:
         raise CuError(INVALID_VALUE)
-    return _KIND[fields["type"]]
+    return kind
 
 
 def _child(at: int) -> int:
@@ -48,7 +46,7 @@ def _child(at: int) -> int:
 
 def _action(d: Driver, context: Context, pointer: int, kind: str) -> tuple[object, bytes]:
     """What a node of that kind does, and the struct that is kept for questions."""
-    at = pointer + _UNION
+    at = pointer + UNION
     if kind == "KERNEL":
         return read_launch(d, context, at, KERNEL_NODE_PARAMS_V3), b""
     if kind == "MEMCPY":
@@ -57,7 +55,7 @@ def _action(d: Driver, context: Context, pointer: int, kind: str) -> tuple[objec
             raise CuError(INVALID_VALUE)
         if head["copyCtx"]:
             d.context(head["copyCtx"])
-        return read_copy(d, at + _COPY_PARAMS)
+        return read_copy(d, at + COPY_PARAMS)
     if kind == "MEMSET":
         ctx = MEMSET_NODE_PARAMS_V2.get(get_bytes(at, MEMSET_NODE_PARAMS_V2.size), "ctx")
         if ctx:
@@ -77,17 +75,17 @@ def graph_add_node(d: Driver, context: Context, out: int, graph: int, dependenci
     need(out)
     kind = _kind(params)
     if kind == "GRAPH":
-        child = graph_of(d, _child(params + _UNION))
+        child = graph_of(d, _child(params + UNION))
         refuse_memory(child, "cuGraphAddNode")
         copy, _ = child.clone()
         copy.handle = d.handles.add(copy)
         add_node(d, out, graph, dependencies, count, kind, SubGraph(copy))
         return
     if kind == "MEM_ALLOC":
-        graph_add_mem_alloc_node(d, context, out, graph, dependencies, count, params + _UNION)
+        graph_add_mem_alloc_node(d, context, out, graph, dependencies, count, params + UNION)
         return
     if kind == "MEM_FREE":
-        graph_add_mem_free_node(d, out, graph, dependencies, count, get_u64(params + _UNION))
+        graph_add_mem_free_node(d, out, graph, dependencies, count, get_u64(params + UNION))
         return
     action, data = _action(d, context, params, kind)
     add_node(d, out, graph, dependencies, count, kind, action, data)
@@ -113,6 +111,6 @@ def graph_node_set_params(d: Driver, context: Context, node: int, params: int) -
 def graph_exec_node_set_params(d: Driver, context: Context, graph_exec: int, node: int, params: int) -> None:
     kind = _kind(params)
     if kind == "GRAPH":
-        replace_child(d, graph_exec, node, _child(params + _UNION))
+        replace_child(d, graph_exec, node, _child(params + UNION))
     else:
         replace_action(d, graph_exec, node, kind, _action(d, context, params, kind)[0])

@@ -244,6 +244,17 @@ class Nothing:
         """Does nothing: the queue's order is the whole effect."""
 
 
+def _call_program(before: Callable[[], None] | None, call: Callable[[], None]) -> None:
+    """What every call of a function of the program needs around it."""
+    if before is not None:
+        before()
+    Program.called = True
+    try:
+        call()
+    finally:
+        Program.called = False
+
+
 @dataclass(slots=True)
 class HostFunction:
     """A function of the program's, called with its argument."""
@@ -259,13 +270,7 @@ class HostFunction:
 
     def run(self) -> None:
         """Calls it, without the interpreter's lock."""
-        if self.before is not None:
-            self.before()
-        Program.called = True
-        try:
-            _HOST_FUNCTION(self.address)(self.user_data)
-        finally:
-            Program.called = False
+        _call_program(self.before, lambda: _HOST_FUNCTION(self.address)(self.user_data))
 
 
 @dataclass(slots=True)
@@ -276,7 +281,7 @@ class StreamCallback:
     stream: int
     user_data: int
     before: Callable[[], None] | None = None
-    """Called first: what kernels printed comes out before the program's function runs."""
+    """As a HostFunction's."""
 
     @property
     def label(self) -> str:
@@ -284,13 +289,7 @@ class StreamCallback:
 
     def run(self) -> None:
         """Calls it, without the interpreter's lock. Work that failed takes its context along: no callback comes after it."""
-        if self.before is not None:
-            self.before()
-        Program.called = True
-        try:
-            _STREAM_CALLBACK(self.address)(self.stream, _SUCCESS, self.user_data)
-        finally:
-            Program.called = False
+        _call_program(self.before, lambda: _STREAM_CALLBACK(self.address)(self.stream, _SUCCESS, self.user_data))
 
 
 @dataclass(slots=True)
